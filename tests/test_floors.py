@@ -21,7 +21,7 @@ FLOORS = (
     ("codec",),
     ("core", "metadata"),
     ("repair",),
-    ("repeating",),
+    ("repeating", "forking"),
     ("ports", "member_ports"),
     ("storage", "transports"),
     ("host",),

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import zmq
 
 from embedbk._native import ffi, lib
+from embedbk.forking import free_in_children
 from embedbk.ports.add_path import AddPath
 from embedbk.transports.envelope import LINK_BYTES_MAX
 from embedbk.transports.structs import path_struct
@@ -31,7 +32,7 @@ __all__ = [
 
 
 _Made = TypeVar("_Made")
-_drawing = threading.Lock()
+_drawing = free_in_children(threading.Lock())
 
 
 class HeldPart:

@@ -29,6 +29,7 @@ from embedbk.codec.frame import Frame, frame_of, merge
 from embedbk.codec.freed_ledger import Freed
 from embedbk.codec.log_archives import ArchivePlace
 from embedbk.errors import ArchiveUnreadable, EmbedbkError, PeerError, StorageError
+from embedbk.forking import free_in_children
 from embedbk.host.signal import Signal
 
 __all__ = ["ArchivedReading", "archived_frames"]
@@ -38,7 +39,7 @@ _HASHED_MAX = 4096  # Files remembered as being what a manifest says.
 
 # (device, inode, size, times) of a file and the SHA-256 that it had, the newest last.
 _hashed: dict[tuple[int, int, int, int, int, str], None] = {}
-_lock = threading.Lock()
+_lock = free_in_children(threading.Lock())
 
 
 def archived_frames(freed: Freed, log_id: str, ledger_id: int, first: int, last: int) -> Iterator[Frame]:

@@ -26,6 +26,7 @@ from embedbk.codec.ledger_metadata import Begun, Durability
 from embedbk.codec.log_settings import Compression, SettingsRecord
 from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError
+from embedbk.forking import free_in_children
 from embedbk.host.operations import OneResult
 from embedbk.metadata.levels import LEVEL_OF_CURSORS
 
@@ -41,7 +42,7 @@ logger = logging.getLogger("embedbk.client.log")
 _JITTER = 0.2
 _APART_S = 0.01  # Pause between two logs of a round.
 _RETAIN_S = 60.0  # Pause between two looks at retention, but ten looks at least in a retention's age.
-_BEGINNING = threading.Lock()
+_BEGINNING = free_in_children(threading.Lock())
 
 
 def keep(line: Succession) -> None:

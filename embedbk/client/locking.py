@@ -28,6 +28,7 @@ from embedbk.codec.metadata_messages import (
 )
 from embedbk.config import check_seconds
 from embedbk.errors import LockLost, MetadataUnavailable, OperationTimeout, PeerError, UsageError
+from embedbk.forking import free_in_children
 from embedbk.host.signal import Signal
 from embedbk.ids import check_lock_name
 from embedbk.metadata.claims import lock_path
@@ -35,7 +36,8 @@ from embedbk.metadata.limits import DEFAULT_LIMITS
 
 __all__ = ["Holder", "Lock", "Locking"]
 
-_UNLISTING = threading.Lock()  # Held to check whose entry it is and to take it away in one step.
+# Held to check whose entry it is and to take it away in one step.
+_UNLISTING = free_in_children(threading.Lock())
 _RELEASED = "it was released"
 
 

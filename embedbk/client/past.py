@@ -19,6 +19,7 @@ from embedbk.client.waiting import Resumed
 from embedbk.codec.attributes import producers_in
 from embedbk.core.producers import Producers
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
+from embedbk.forking import free_in_children
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position
 
 if TYPE_CHECKING:
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_PAST", "PRODUCERS_LOCK", "Past", "Tenure", "pair"]
 
-PRODUCERS_LOCK = threading.Lock()  # Finding an append and queueing it are one step.
+# Finding an append and queueing it are one step.
+PRODUCERS_LOCK = free_in_children(threading.Lock())
 _BOUND_LOOK = 64  # After so many entries queued on a condition, the acknowledged ones are forgotten.
 _HEIRS_MAX = 16  # So many ledgers that failed are remembered, so that places in them are still known.
 _NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.

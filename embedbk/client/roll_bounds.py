@@ -14,6 +14,7 @@ from embedbk.client.appending import Appending
 from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.config import Roll
+from embedbk.forking import free_in_children
 from embedbk.host.operations import NEVER_REACHED, Writing
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY
@@ -33,7 +34,7 @@ _LATER = 0.01  # A failed roll is tried again after so much more of a bound.
 # Guards the ledgers, bounds and bytes of all writers of logs, for a moment each: locks of its own would be a tenth of
 # what an idle one costs. Re-entrant, since the garbage collector may run meanwhile and end a coroutine that nothing
 # awaits any more, and that coroutine leaves its log.
-MOVING = threading.RLock()
+MOVING = free_in_children(threading.RLock())
 
 
 class RollBounds:

@@ -45,6 +45,7 @@ from embedbk.core.machine import Machine
 from embedbk.core.pausing import Pausing
 from embedbk.core.read_health import ReadHealth
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, PeerError, UsageError
+from embedbk.forking import free_in_children
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop
 from embedbk.host.operations import OneResult, Reading, Writing
@@ -61,7 +62,8 @@ __all__ = ["FollowedKey", "Runtime", "refuse_pickling"]
 logger = logging.getLogger(__name__)
 
 _LIST_PAGE = 1000
-_BEHIND = threading.Lock()  # Guards whether a client's thread for background work is there, and may be used.
+# Guards whether a client's thread for background work is there, and may be used.
+_BEHIND = free_in_children(threading.Lock())
 _BEHIND_AGAIN_NS = 1_000_000_000  # Between two tries to make that thread.
 _SLOW_S = 5.0  # A question that takes longer logs what it waits for.
 

@@ -18,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from embedbk.forking import free_in_children
+
 __all__ = ["Beside", "Leaver", "Loop", "Node", "Waiter", "clock_ns", "start_with_stack", "unix_ms"]
 
 logger = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ _NEVER_NS = sys.maxsize
 # Linux's usual size, whatever an application or its `ulimit -s` gives other threads. What a peer sends may nest as deep
 # as Python allows, and 3.12 and 3.13 count 10,000 levels where others look at the stack: it has to hold those.
 STACK_BYTES = 8 << 20
-_stack_lock = threading.Lock()
+_stack_lock = free_in_children(threading.Lock())
 
 
 def clock_ns() -> int:
@@ -54,15 +56,6 @@ def start_with_stack(thread: threading.Thread) -> None:
             thread.start()
         finally:
             threading.stack_size(others)
-
-
-def _renew_stack_lock() -> None:
-    """In the child of a fork a lock may be held by a thread that is not there."""
-    global _stack_lock
-    _stack_lock = threading.Lock()
-
-
-os.register_at_fork(after_in_child=_renew_stack_lock)
 
 
 class Node(Protocol):

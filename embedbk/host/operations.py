@@ -32,6 +32,7 @@ from embedbk.core.machine import Effect, Machine
 from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
+from embedbk.forking import free_in_children
 from embedbk.host.signal import Signal, Watermark
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -43,7 +44,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 NEVER_REACHED = LEDGER_ID_MAX  # Above every entry.
-_CLOSING = threading.RLock()  # Guards the outcomes and signals of all writing handles, for a moment each.
+# Guards the outcomes and signals of all writing handles, for a moment each.
+_CLOSING = free_in_children(threading.RLock())
 
 
 class HandedOver(UsageError):

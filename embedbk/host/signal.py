@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
+from embedbk.forking import free_in_children
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ T = TypeVar("T")
 # Guards the lists of all signals, for a moment each: a lock for each would be most of what an idle handle costs.
 # Re-entrant, and containers are made before it is taken: an allocation may run the garbage collector, which ends a
 # coroutine that is not awaited any more, which removes itself from its list.
-_LOCK = threading.RLock()
+_LOCK = free_in_children(threading.RLock())
 _NOBODY = LEDGER_ID_MAX + 2  # Above every mark.
 _EVERYBODY = LEDGER_ID_MAX + 1  # The mark of a handle that has ended: nothing is waited for any more.
 

@@ -15,13 +15,14 @@ import embedbk
 from embedbk.client.client import Client
 from embedbk.config import Settings
 from embedbk.errors import MetadataUnavailable
+from embedbk.forking import free_in_children
 
 __all__ = ["client_of", "close_clients"]
 
 JOB = Settings(reads_as="batch")  # Bookies serve a job's reads behind those of readers that wait (P6.7).
 
 _WORKERS = "pyspark.daemon"  # What the processes that run tasks were started as.
-_lock = threading.Lock()
+_lock = free_in_children(threading.Lock())
 _clients: dict[tuple[int, str], Client] = {}
 
 

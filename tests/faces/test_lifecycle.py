@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib
 import inspect
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
 import types
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -171,7 +176,7 @@ def test_a_forked_child_is_told_to_open_again(bk: embedbk.Client) -> None:
     writer = bk.log("forked").writer()
     writer.append(b"before")
     read_end, write_end = os.pipe()
-    child = os.fork()
+    child = forked()
     if child == 0:
         told = []
         for use in (
@@ -196,6 +201,60 @@ def test_a_forked_child_is_told_to_open_again(bk: embedbk.Client) -> None:
     assert all("parent process" in line and "embedbk.open again" in line for line in told), told
     assert writer.append(b"after").entry_id == 1
     writer.close()
+
+
+def shared_locks() -> list[Any]:
+    """Every lock that a module of the library has for all clients of a process."""
+    root = Path(embedbk.__file__).parent
+    found = []
+    for path in sorted([*root.rglob("*.py"), *(root / "transports").resolve().rglob("*.py")]):
+        for name in re.findall(
+            r"^(\w+) = (?:\w+\(\s*)?threading\.R?Lock\(\)", path.read_text(), re.MULTILINE
+        ):
+            parts = path.relative_to(root).parts if path.is_relative_to(root) else ("transports", path.name)
+            with contextlib.suppress(ModuleNotFoundError):  # It is of an extra that is not here.
+                module = importlib.import_module(".".join(("embedbk", *parts)).removesuffix(".py"))
+                found.append(getattr(module, name))
+    return found
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_a_forked_child_opens_its_own_whatever_other_threads_hold(
+    data: Path, settings: embedbk.Settings, held: bool
+) -> None:
+    """Those threads are not there to release it: the child's own client waited for ever."""
+    locks = shared_locks()
+    assert len(locks) > 8
+    is_held, is_over = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with contextlib.ExitStack() as all_of_them:
+            for lock in locks if held else ():
+                all_of_them.enter_context(lock)
+            is_held.set()
+            is_over.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert is_held.wait(60)
+    child = forked()
+    if child == 0:
+        is_free = all(lock.acquire(blocking=False) for lock in locks)
+        for lock in locks if is_free else ():
+            lock.release()
+        if is_free:
+            with embedbk.open(data, settings=settings) as own, own.log("orders").writer() as writer:
+                writer.append(b"of the child")
+        os._exit(0 if is_free else 1)
+    is_over.set()
+    holder.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def forked() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # 3.12 warns of threads, which is the point here.
+        return os.fork()
 
 
 def test_a_closed_client_is_told_of(data: Path, settings: embedbk.Settings) -> None:
