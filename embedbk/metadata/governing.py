@@ -40,13 +40,13 @@ from embedbk.codec.quorum_messages import (
     RaiseLevel,
     TransferLeadership,
 )
-from embedbk.errors import UsageError
+from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, check_member_name
 from embedbk.metadata.calibration import Measured
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.growing import growth_of
 from embedbk.metadata.levels import LACKING, LEVEL_FIRST, LEVEL_OF_LINEAGES, lacking_members, left_out, named
-from embedbk.metadata.log_records import encode_configuration
+from embedbk.metadata.log_records import check_member, encode_configuration
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_state import Role
@@ -172,6 +172,8 @@ class Governing:
         match operation:
             case JoinAsLearner():
                 return self._join(now_ns, operation, raft)
+            case ChangeVoters(_, given) | ChangeLearners(_, given) if wrong := _why_none(given):
+                return Refusal("BAD_REQUEST", wrong)
             case ChangeVoters(expected, voters, policy, allows_even, accepts_risk):
                 try:
                     wanted = Policy(policy) if policy else configuration.policy
@@ -413,6 +415,16 @@ def _reply(link: int, request: MetadataRequest, result: Result) -> Reply:
 
 def _member(name: MemberName) -> MemberId:
     return MemberId(name.name, name.incarnation)
+
+
+def _why_none(names: Sequence[MemberName]) -> str:
+    """Why one of these can be no member, empty: each can. Every start would refuse a log that has it."""
+    for each in names:
+        try:
+            check_member(_member(each))
+        except StorageError as refused:
+            return f"{refused.args[0]}; nothing was changed"
+    return ""
 
 
 def _name(member: MemberId) -> MemberName:

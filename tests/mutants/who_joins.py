@@ -217,4 +217,11 @@ MUTANTS = (
         ),
         (_CATCHING_UP + "who_joins_one_that_was_alone_for_long_has_to_have_everything_first",),
     ),
+    Mutant(
+        "join-nobody-learns",
+        "METADATA.md, 2",
+        "whoever names a learner that can be no member lets no member start again",
+        ((_GOVERNING, "if wrong := _why_none(given):", 'if wrong := "":'),),
+        (_ASKED + "what_can_be_no_member_is_refused_before_it_is_logged",),
+    ),
 )  # fmt: skip

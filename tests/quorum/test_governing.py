@@ -200,6 +200,30 @@ def test_who_must_not_join_is_told_why_and_what_to_do() -> None:
     assert refused(office.ask(office.join(d)))[0] == RETIRED
 
 
+@pytest.mark.parametrize(
+    "nobody",
+    [
+        MemberName("x", b"short"),
+        MemberName("x", b""),
+        MemberName("", b"i" * 16),
+        MemberName("a/b", b"i" * 16),
+    ],
+)
+def test_what_can_be_no_member_is_refused_before_it_is_logged(nobody: MemberName) -> None:
+    """METADATA.md, 2: a start refuses a log with it, so the only member would never serve again."""
+    office = Office()
+    before = office.status()
+    voters = (name_of(office.leader().member), nobody)
+    for asked in (
+        ChangeLearners(before.configuration, (nobody,)),
+        ChangeVoters(before.configuration, voters, "", allows_even=True),
+    ):
+        refused = office.ask(asked)
+        assert isinstance(refused, Refusal)
+        assert refused.code == "BAD_REQUEST" and refused.text.endswith("nothing was changed")
+    assert office.status().last_index == before.last_index
+
+
 def test_a_wiped_member_comes_back_under_its_name_as_another_learner() -> None:
     """P10.3: its old self is not heard any more, and keeps its vote until an operator replaces it."""
     office = Office("abc")
