@@ -28,6 +28,7 @@ from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer_twin import Buffer
 from embedbk.config import check_seconds
+from embedbk.core.end_recording import EndRecord
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
@@ -481,14 +482,15 @@ class Appending:
                 raise_failed(self, last)
         return writing.failure is None
 
-    async def close_behind(self) -> int:
+    async def close_behind(self, end: EndRecord | None = None) -> int:
         """After `leave`: close the ledger behind what was queued; return its last entry. After OperationTimeout, call
-        it again."""
+        it again. end: as `ClientNode.close_writing` takes it."""
         if not self._is_closing:
             self._is_closing = True
             if self.writing.failure is None:
                 self.writing.on_failed = None  # Nothing is outstanding, so no next ledger is needed.
-            self.runtime.call(lambda: self.runtime.node.close_writing(self.runtime.now_ns(), self.writing))
+            node, writing = self.runtime.node, self.writing
+            self.runtime.call(lambda: node.close_writing(self.runtime.now_ns(), writing, end))
         limit = self.runtime.settings.operation_timeout_s
         try:
             last: int = await FutureResult(self.writing.closed, limit, f"closing {self.what}")

@@ -36,6 +36,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import Compare, Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
+from embedbk.core.end_recording import EndRecord
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogMoved, LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
@@ -314,13 +315,26 @@ class Owning:
         """The ledger of a takeover from itself follows one that failed: with all that is known of producers."""
         owned.appending.continue_from(before, last_entry)
 
-    async def record(self, following: TakenOver, ledger_id: int, last_entry: int, length: int) -> None:
-        """Put the end of a closed ledger into the list, for as long as it takes. following: the ledger that was listed
-        behind it. length: its payload bytes."""
-        told = length if self.runtime.has_level(LEVEL_OF_PAGES) else None
-        known = (following.log_list, following.list_revision)
-        recording = LogRecording(self.name, following.epoch, ledger_id, last_entry, told, known)
-        what = f"recording the end of ledger {ledger_id} of log {self.name!r}"
+    def end_of(self, ledger_id: int, following: TakenOver) -> EndRecord:
+        """How the end of a ledger is recorded. following: what was listed behind it, in the list as it is known."""
+        has_lengths = self.runtime.has_level(LEVEL_OF_PAGES)
+        return EndRecord(
+            self.name, following.epoch, ledger_id, following.log_list, following.list_revision, has_lengths
+        )
+
+    async def record(self, before: Appending, end: EndRecord, last_entry: int) -> None:
+        """Put the end of a closed ledger into the list, for as long as it takes, unless its close has done so."""
+        writing = before.writing
+        if writing.recorded_revision:
+            closed = writing.metadata
+            assert closed.last_entry == last_entry and closed.length is not None
+            log_list = end.recorded(last_entry, closed.length)
+            assert log_list is not None  # It was put.
+            self._recorded = log_list, writing.recorded_revision
+            return
+        told = writing.length if end.has_lengths else None
+        recording = LogRecording(end.name, end.epoch, end.ledger_id, last_entry, told)
+        what = f"recording the end of ledger {end.ledger_id} of log {self.name!r}"
         self._recorded = await self.runtime.run_to_its_end(recording, what)
 
     def forget_list(self) -> None:

@@ -251,13 +251,14 @@ class Succession(Outliving):
     async def _close_before(self, before: Appending, following: TakenOver) -> None:
         """Close the ledger before, and record its end (P8.2 iii, iv); only the next roll waits for it."""
         try:
+            end = self.owning.end_of(before.ledger_id, following)
             while True:
                 try:
-                    last_entry = await before.close_behind()
+                    last_entry = await before.close_behind(end)
                     break
                 except OperationTimeout as late:
                     logger.warning("%s: %s", before.what, late)
-            await self.owning.record(following, before.ledger_id, last_entry, before.writing.length)
+            await self.owning.record(before, end, last_entry)
         except EmbedbkError as failed:
             self._before_failed = failed
             if not isinstance(failed, LedgerFenced):  # Else appends report it.

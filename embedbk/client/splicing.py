@@ -46,11 +46,12 @@ from embedbk.codec.log_splices import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import Quorum, check_seconds
-from embedbk.core.creation import Alongside, Creation
+from embedbk.core.creation import Creation
 from embedbk.core.log import LogMoved
 from embedbk.core.log_listing import NewLedger
 from embedbk.core.log_paging import recorded_bytes
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX, LogHolding, LogSplicing, Splice, Spliced
+from embedbk.core.metadata_words import Alongside
 from embedbk.core.staging_sweeping import StagingSweeping
 from embedbk.errors import (
     EmbedbkError,

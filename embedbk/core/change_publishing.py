@@ -17,11 +17,12 @@ from typing import Any
 
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
 from embedbk.core.client_words import BookieInfo
+from embedbk.core.end_recording import EndRecord
 from embedbk.core.ensemble_change import Proposal, change_fragments
 from embedbk.core.fragment_sums import sums_with
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Effect
-from embedbk.core.metadata_words import KeyRead, Transacted, TransactRefused, TransactUnknown
+from embedbk.core.metadata_words import NOTHING, KeyRead, Transacted, TransactRefused, TransactUnknown
 from embedbk.core.naming import Naming, newly_seated
 from embedbk.core.publishing import Publication, Publishing, Settlement
 
@@ -31,7 +32,7 @@ __all__ = ["ChangePublishing"]
 class ChangePublishing:
     """The metadata of the ledger that one handle writes, and its change or close under way."""
 
-    __slots__ = ("bookies", "count", "in_flight", "metadata", "proposal", "publishing", "revision")
+    __slots__ = ("bookies", "count", "end", "in_flight", "metadata", "proposal", "publishing", "revision")
 
     def __init__(
         self,
@@ -48,6 +49,9 @@ class ChangePublishing:
         self.proposal: Proposal | None = None  # From sending its CAS until the outcome is settled (P4.2).
         self.publishing: Publishing | None = None  # From the first change or close on.
         self.count = 0  # Ensemble changes published.
+        self.end: EndRecord | None = (
+            None  # In which list the close records the ledger's end; None: in none, or tried.
+        )
 
     def getstate(self) -> dict[str, Any]:
         """The state for digests: what is not the writer's as well."""
@@ -87,7 +91,15 @@ class ChangePublishing:
         closed = self.metadata.with_changes(
             state=LedgerState.CLOSED, last_entry=last, length=length, sums=sums
         )
-        return self._begin().put(self.metadata, self.revision, closed)
+        end, self.end = self.end, None
+        beside = NOTHING if end is None else end.beside(last, length)
+        return self._begin().put(self.metadata, self.revision, closed, beside)
+
+    @property
+    def has_recorded(self) -> bool:
+        """Whether the compare-and-set in flight records the ledger's end in a list; once it is published: whether that
+        has been recorded by it, surely."""
+        return self.publishing is not None and self.publishing.has_beside
 
     def read(self) -> list[Effect]:
         """The ledger's metadata, unless it is being read."""

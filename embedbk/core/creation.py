@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
@@ -32,6 +32,7 @@ from embedbk.core.client_words import BookieInfo, BookiesChanged
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     AllocateIds,
+    Alongside,
     IdsAllocated,
     KeyRead,
     MetadataFailed,
@@ -47,7 +48,7 @@ from embedbk.core.vocabulary import Ended, Started, Tick
 from embedbk.errors import MetadataConflict, MetadataUnavailable, NotEnoughBookies
 from embedbk.ids import Member
 
-__all__ = ["NO_PATIENCE", "Alongside", "AlongsideChanged", "Creation", "Patience"]
+__all__ = ["NO_PATIENCE", "AlongsideChanged", "Creation", "Patience"]
 
 _RETRY_NS = 200_000_000
 
@@ -61,13 +62,6 @@ class Patience:
 
 
 NO_PATIENCE = Patience()
-
-
-class Alongside(NamedTuple):
-    """What the transaction that makes a ledger compares and puts beside the ledger's own key."""
-
-    when: list[Compare]
-    then: list[Put | Delete]
 
 
 class AlongsideChanged(MetadataConflict):
@@ -227,7 +221,7 @@ class Creation(Machine):
         if self.beside is not None:
             beside = self.beside(self.metadata.ledger_id)
             self.compares_beside = bool(beside.when)
-            when, then = beside.when + when, then + beside.then
+            when, then = [*beside.when, *when], [*then, *beside.then]
         self.is_refused = False
         return [Transact("create", when, then)]
 

@@ -45,7 +45,7 @@ _WRITER_NEW: dict[str, Any] = {
 }
 _CHANGES_GIVEN = {"bookies", "in_flight", "metadata", "publishing", "revision"}
 _CHANGES_KEPT = ("count",)
-_CHANGES_NEW: dict[str, Any] = {"proposal": None}
+_CHANGES_NEW: dict[str, Any] = {"end": None, "proposal": None}
 _ENSEMBLE_GIVEN = {"candidates", "changes", "in_flight", "options", "slow_seats", "stall"}
 _ENSEMBLE_NEW: dict[str, Any] = {"may_change": MayChange.ANY, "refusal": None, "retry_at": None}
 _FLIGHT_GIVEN = {
@@ -92,8 +92,8 @@ _writer_new, _flight_new = attrgetter(*_WRITER_NEW), attrgetter(*_FLIGHT_NEW)
 _ensemble_new = attrgetter(*_ENSEMBLE_NEW)
 _changes_new, _candidates_new = attrgetter(*_CHANGES_NEW), attrgetter(*_CANDIDATES_NEW)
 _AS_NEW = tuple(_WRITER_NEW.values()), tuple(_FLIGHT_NEW.values())
-_ENSEMBLE_AS_NEW = tuple(_ENSEMBLE_NEW.values())
-(_CHANGES_AS_NEW,), (_CANDIDATES_AS_NEW,) = _CHANGES_NEW.values(), _CANDIDATES_NEW.values()
+_ENSEMBLE_AS_NEW, _CHANGES_AS_NEW = tuple(_ENSEMBLE_NEW.values()), tuple(_CHANGES_NEW.values())
+(_CANDIDATES_AS_NEW,) = _CANDIDATES_NEW.values()
 _writer_kept, _lacs_kept, _flight_kept, _times_kept = (
     attrgetter(*names) for names in (_WRITER_KEPT, _LACS_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
 )
@@ -168,7 +168,7 @@ def shrink(writer: Writer) -> IdleForm | None:
     flight, changes, ensemble = writer.in_flight, writer.changes, writer.ensemble
     if flight._seatings is not None or (_writer_new(writer), _flight_new(flight)) != _AS_NEW:
         return None
-    if _changes_new(changes) is not _CHANGES_AS_NEW or _ensemble_new(ensemble) != _ENSEMBLE_AS_NEW:
+    if _changes_new(changes) != _CHANGES_AS_NEW or _ensemble_new(ensemble) != _ENSEMBLE_AS_NEW:
         return None
     if _candidates_new(ensemble.candidates) != _CANDIDATES_AS_NEW:
         return None

@@ -42,11 +42,12 @@ from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, METADATA_VALUE_BYTES_MAX, Placement, Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
-from embedbk.core.creation import NO_PATIENCE, Alongside, AlongsideChanged, Creation, Patience
+from embedbk.core.creation import NO_PATIENCE, AlongsideChanged, Creation, Patience
 from embedbk.core.log_paging import Cut, cut
 from embedbk.core.machine import Effect, Handlers, Machine, earliest
 from embedbk.core.metadata_words import (
     AllocateIds,
+    Alongside,
     IdsAllocated,
     KeyRead,
     MetadataFailed,
@@ -358,7 +359,7 @@ class Listing(Machine):
         metadata, revision = self.created
         listing = self._listing_of(metadata.ledger_id)
         when = [*listing.when, Compare(ledger_key_path(metadata.ledger_id), revision)]
-        return [Transact("commit", when, listing.then)]
+        return [Transact("commit", when, list(listing.then))]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if isinstance(event.tag, tuple):

@@ -5,14 +5,12 @@ is sent to the next ledger before all adds of the one before are done, `client/r
 
     Preparing    LIST, unless it is known -> own ledger is the last -> CREATE -> ended
                      \-> own ledger, and one behind it that we listed before -> ADOPT -> ended
-    Recording    LIST, unless it is known -> own ledger's end and the next one's first offset, in one change -> ended
+    Recording    LIST -> own ledger's end and the next one's first offset, in one change -> ended
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
-
-from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import (
     LedgerState,
@@ -20,14 +18,13 @@ from embedbk.codec.ledger_metadata import (
     LogSegment,
     decode_ledger_metadata,
     decode_log_list,
-    encode_log_list,
     ledger_key_path,
     log_key_path,
     log_owner_path,
 )
-from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.creation import AlongsideChanged
+from embedbk.core.end_recording import recording, with_end
 from embedbk.core.log_listing import Listing, NewLedger, Stage
 from embedbk.core.machine import Effect, Handlers
 from embedbk.core.metadata_words import (
@@ -116,9 +113,9 @@ class LogPreparing(Listing):
 
 
 class LogRecording(Retrying):
-    """An owner recording where its ledger ended, once that is closed. Ends with the list that it put and its revision;
-    with None when the list has it already, or does not name the ledger; with LedgerFenced when another client owns the
-    log, which records it then."""
+    """An owner recording where its ledger ended, where the transaction that closed it did not. Ends with the list that
+    it put and its revision; with None when the list has it already, or does not name the ledger; with LedgerFenced when
+    another client owns the log, which records it then."""
 
     def __init__(
         self,
@@ -127,12 +124,9 @@ class LogRecording(Retrying):
         ledger_id: int,
         last_entry: int,
         length: int | None = None,
-        known: tuple[LogList, int] | None = None,
     ) -> None:
-        """length: its payload bytes; None where lists do not record it yet (LEVEL_OF_PAGES). known: the list and its
-        revision, as the owner published it last: it is read only where it has changed since."""
+        """length: its payload bytes; None where lists do not record it yet (LEVEL_OF_PAGES)."""
         super().__init__()
-        self.known = known
         self.name = name
         self.epoch = epoch
         self.ledger_id = ledger_id
@@ -141,10 +135,9 @@ class LogRecording(Retrying):
         self.recorded: LogList | None = None  # What was put last.
 
     def _on_started(self, event: Started) -> list[Effect]:
-        return self._again() if self.known is None else self._record(*self.known)
+        return self._again()
 
     def _again(self) -> list[Effect]:
-        self.known = None
         return [ReadKey("list", log_key_path(self.name))]
 
     def _on_key_read(self, event: KeyRead) -> list[Effect]:
@@ -157,33 +150,17 @@ class LogRecording(Retrying):
         return [Ended(None)] if log_list is None else self._record(log_list, event.revision)
 
     def _record(self, log_list: LogList, revision: int) -> list[Effect]:
-        self.recorded = recorded = self._recorded(log_list)
+        self.recorded = recorded = with_end(log_list, self.ledger_id, self.last_entry, self.length)
         if recorded is None:
             return [Ended(None)]
-        when = [
-            Compare(log_key_path(self.name), revision),
-            Compare(log_owner_path(self.name), self.epoch),
-        ]
-        return [Transact("record", when, [Put(log_key_path(self.name), encode_log_list(recorded))])]
-
-    def _recorded(self, log_list: LogList) -> LogList | None:
-        """The list with the end of our ledger. None: the list has it already, or does not name the ledger any more."""
-        segments = list(log_list.segments)
-        for index, segment in enumerate(segments):
-            if segment.ledger_id == self.ledger_id and segment.last_entry is None:
-                segments[index] = replace(segment, last_entry=self.last_entry, length=self.length)
-                behind = segments[index + 1 : index + 2]
-                if behind and behind[0].first_offset is None and segment.first_offset is not None:
-                    first_offset = segment.first_offset + self.last_entry + 1
-                    segments[index + 1] = replace(behind[0], first_offset=first_offset)
-                return replace(log_list, segments=tuple(segments))
-        return None
+        put = recording(self.name, self.epoch, revision, recorded)
+        return [Transact("record", list(put.when), list(put.then))]
 
     def _on_transacted(self, event: Transacted) -> list[Effect]:
         if event.is_done:
             assert self.recorded is not None
             return [Ended(None, (self.recorded, event.revision))]
-        return [ReadKey("owner", log_owner_path(self.name))] if self.known is None else self._again()
+        return [ReadKey("owner", log_owner_path(self.name))]
 
     def _on_owner(self, event: KeyRead) -> list[Effect]:
         if event.value is None or event.revision != self.epoch:

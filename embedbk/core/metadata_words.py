@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from msgspec import Struct
 
 from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.vocabulary import Tag
 
 __all__ = [
+    "NOTHING",
     "AllocateIds",
+    "Alongside",
     "IdsAllocated",
     "KeyRead",
     "KeysListed",
@@ -101,6 +106,16 @@ class Transact(Struct):
     when: list[Compare]
     then: list[Put | Delete]
     adopts: int = 0  # The ledger whose id is spared no more, by the same command (P10.5); 0: none.
+
+
+class Alongside(NamedTuple):
+    """What the transaction that makes or closes a ledger compares and puts beside the ledger's own key."""
+
+    when: Sequence[Compare]
+    then: Sequence[Put | Delete]
+
+
+NOTHING = Alongside((), ())
 
 
 class AllocateIds(Struct):

@@ -28,6 +28,8 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.machine import Effect
 from embedbk.core.metadata_words import (
+    NOTHING,
+    Alongside,
     KeyRead,
     ReadKey,
     Transact,
@@ -64,7 +66,16 @@ class Publication(NamedTuple):
 class Publishing:
     """The compare-and-sets of one handle."""
 
-    __slots__ = ("base", "is_reading", "is_unsettled", "naming", "number", "proposed", "revision")
+    __slots__ = (
+        "base",
+        "has_beside",
+        "is_reading",
+        "is_unsettled",
+        "naming",
+        "number",
+        "proposed",
+        "revision",
+    )
 
     def __init__(self, number: int = 0) -> None:
         """number: how many compare-and-sets this handle has sent before."""
@@ -75,20 +86,27 @@ class Publishing:
         self.number = number  # The compare-and-set in flight; an outcome of another one decides nothing.
         self.is_unsettled = False  # One came back unknown: it is still in flight (P2.2).
         self.is_reading = False
+        # The compare-and-set in flight puts more than the ledger; behind its outcome: that has been put with it.
+        self.has_beside = False
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is proposed, asked or known but the number."""
         return not (self.proposed or self.is_reading or self.is_unsettled or self.naming.has_outdated)
 
-    def put(self, base: LedgerMetadata, revision: int, proposed: LedgerMetadata) -> list[Effect]:
-        """Publish `proposed` where `base` stands with this revision."""
+    def put(
+        self, base: LedgerMetadata, revision: int, proposed: LedgerMetadata, beside: Alongside = NOTHING
+    ) -> list[Effect]:
+        """Publish `proposed` where `base` stands with this revision. beside: what else this one transaction compares
+        and puts; one that follows it does not, as what is compared there may be what refused it."""
         self.base, self.revision, self.proposed = base, revision, proposed
         self.number += 1
+        self.has_beside = bool(beside.then)
         key = ledger_key_path(base.ledger_id)
         placements = self.naming.compares(base.fragments, proposed.fragments)
         put = Put(key, encode_ledger_metadata(proposed))
-        return [Transact(("cas", self.number), [Compare(key, revision), *placements], [put])]
+        when = [Compare(key, revision), *placements]
+        return [Transact(("cas", self.number), [*when, *beside.when], [put, *beside.then])]
 
     def drop(self) -> None:
         """Drop the proposal."""
@@ -121,10 +139,11 @@ class Publishing:
             return self._hear_key(event)
         if self.proposed is None or not self.is_outcome(event):
             return _open([])
+        if isinstance(event, Transacted) and event.is_done:
+            return self._published(self.proposed, event.revision)
+        self.has_beside = False  # What the ledger's key tells says nothing of that.
         if isinstance(event, TransactUnknown):
             self.is_unsettled = True
-        elif event.is_done:
-            return self._published(self.proposed, event.revision)
         elif asked := self.naming.ask():
             return _open([*asked])
         return _open(self.read(self.proposed.ledger_id))
@@ -143,6 +162,7 @@ class Publishing:
             # read anew.
             return _open([]) if self.naming.is_asking else self._unchanged(self.base, self.proposed)
         if event.value == encode_ledger_metadata(self.proposed):
+            self.has_beside = False  # Another client may have put the same, alone.
             return self._published(self.proposed, event.revision)
         try:
             found = decode_changed_metadata(event.value, self.base)

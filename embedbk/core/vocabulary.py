@@ -30,7 +30,10 @@ class Tick(Struct):
 
 
 class CloseRequested(Struct):
+    """end: what the transaction that closes the ledger records in the list of its log, if it can (EndRecord)."""
+
     now_ns: int
+    end: Any = None
 
 
 class Ended(Struct):

@@ -424,6 +424,8 @@ class Writer(Machine):
         ensemble change is dropped, and adds go on as where no bookie can be found (P4.5)."""
         if not self.changes.is_outcome(event):
             return []
+        if self.changes.has_recorded:
+            return self.changes.close()  # By itself: what it recorded beside may be what has no room.
         has_only_to_close = self.state is WriterState.CLOSING and not self.in_flight.pending_count
         if self.changes.proposal is None or (has_only_to_close and self.changes.is_unsettled):
             return self._close_refused(event.reason)
@@ -495,6 +497,7 @@ class Writer(Machine):
         if self.state in (WriterState.CLOSING, WriterState.ENDED):
             return []
         self.state = WriterState.CLOSING
+        self.changes.end = event.end
         self.ensemble.begin_close()
         return self._go_on_closing()
 

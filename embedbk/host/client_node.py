@@ -30,6 +30,7 @@ from embedbk.core.client_words import (
     SeatLost,
     Send,
 )
+from embedbk.core.end_recording import EndRecord
 from embedbk.core.frame_table import MakeTable, plain_table
 from embedbk.core.machine import Effect, Event, Machine, earliest
 from embedbk.core.metadata_words import AllocateIds, ListKeys, ReadKey, Transact
@@ -192,10 +193,11 @@ class ClientNode:
     def _look_again(self, writing: Writing) -> None:
         self._dirty.append(writing)
 
-    def close_writing(self, now_ns: int, writing: Writing) -> None:
-        """Seal what was appended and close the ledger behind it."""
+    def close_writing(self, now_ns: int, writing: Writing, end: EndRecord | None = None) -> None:
+        """Seal what was appended and close the ledger behind it. end: the list that gets its end by that, if it can:
+        `Writing.recorded_revision`."""
         self._pump(now_ns, writing, is_last=True)
-        self.tell(writing, CloseRequested(now_ns))
+        self.tell(writing, CloseRequested(now_ns, end))
         self._finish_turn(now_ns)
 
     def release(self, operation: Operation, now_ns: int | None = None) -> None:

@@ -139,6 +139,7 @@ class _Seldom:
         "has_missed",
         "is_handed_over",
         "outstanding",
+        "recorded_revision",
     )
 
 
@@ -212,6 +213,8 @@ class Writing(Operation, Watermark):
     _outcome = _Field[EmbedbkError | int | None](None)  # What `closed` tells: an error, or the last entry.
     ensemble_changes = _Field[int](0)
     has_missed = _Field[bool](False)  # A bookie may lack acknowledged entries.
+    # Of the list of its log, into which the transaction that closed the ledger put its end; 0: that did not.
+    recorded_revision = _Field[int](0)
 
     def __init__(
         self,
@@ -382,6 +385,8 @@ class Writing(Operation, Watermark):
             self.error = self.error or error
         elif self.error is None:
             self.error = LedgerClosed("this handle was closed", definite=True, hint="open a new writer")
+        if error is None and self.core.changes.has_recorded:
+            self.recorded_revision = self.core.changes.revision
         with _CLOSING:
             if self._outcome is None:
                 self._outcome = self.core.lac if error is None else error

@@ -399,14 +399,10 @@ def _begin_round(handle: RecoveryGhost, core: Any) -> None:
 
 
 def _proposal(effect: Transact) -> LedgerMetadata | None:
-    """The metadata that a change of one ledger's key would publish."""
-    if (
-        len(effect.then) != 1
-        or not isinstance(effect.then[0], Put)
-        or not effect.then[0].key.startswith(LEDGERS_PREFIX)
-    ):
-        return None
-    return decode_ledger_metadata(effect.then[0].value)
+    """The metadata that a change of one ledger's key would publish, alone or beside the list of its log."""
+    puts = [each for each in effect.then if isinstance(each, Put) and each.key.startswith(LEDGERS_PREFIX)]
+    is_one = len(puts) == 1 and len(effect.then) <= 2 and effect.then[0] is puts[0]
+    return decode_ledger_metadata(puts[0].value) if is_one else None
 
 
 def _is_outdated(compare: Compare, bookies: Sequence[BookieInfo]) -> bool:

@@ -15,6 +15,8 @@ _ROLLING = "embedbk/core/log_rolling.py"
 
 _FACES = "tests/faces/test_rolling.py::test_"
 _P8 = "tests/rules/test_p8_rolling.py::test_"
+_ENDS = "tests/rules/test_p8_end_recording.py::test_"
+_PUBLISHING = "embedbk/core/publishing.py"
 
 _LIFE = "tests/faces/test_lifecycle.py::test_"
 _BEHIND = "tests/faces/test_rolling_behind.py::test_"
@@ -54,15 +56,15 @@ MUTANTS = (
     Mutant(
         "a-known-list-is-written-over",
         "P8.2",
-        "an owner that finds its list changed waits, instead of reading what others wrote into it",
+        "the list is put as its owner knew it when the ledger before is closed, whatever others wrote into it since",
         (
             (
-                _ROLLING,
-                "if self.known is None else self._again()\n",
-                "if self.known is None else self._pause(event)\n",
+                "embedbk/core/end_recording.py",
+                "    when = (Compare(list_key, revision), Compare(log_owner_path(name), epoch))\n",
+                "    when = (Compare(log_owner_path(name), epoch),)\n",
             ),
         ),
-        (_P8 + "a_list_that_its_owner_knows_is_read_only_where_it_has_changed",),
+        (_ENDS + "another_list_or_epoch_keeps_no_ledger_from_being_closed",),
     ),
     Mutant(
         "the-next-ledger-is-sent-at-once",
@@ -314,7 +316,7 @@ MUTANTS = (
         "the end of a ledger is recorded, and not where the next one begins",
         (
             (
-                _ROLLING,
+                "embedbk/core/end_recording.py",
                 "segments[index + 1] = replace(behind[0], first_offset=first_offset)",
                 "segments[index + 1] = replace(behind[0], first_offset=None and first_offset)",
             ),
@@ -441,8 +443,8 @@ MUTANTS = (
         (
             (
                 _ROLLING,
-                "        self.recorded = recorded = self._recorded(log_list)\n",
-                "        self.recorded, recorded = log_list, self._recorded(log_list)\n",
+                "        self.recorded = recorded = with_end(",
+                "        self.recorded, recorded = log_list, with_end(",
             ),
         ),
         (_P8 + "the_next_ledger_is_listed_behind_the_list_that_its_owner_knows",),
@@ -479,5 +481,70 @@ MUTANTS = (
         "every log that rolled once keeps its list, however long that is, in its writer",
         (("embedbk/client/keeping.py", "            line.owning.forget_list()\n", ""),),
         (_FACES + "a_writer_keeps_the_list_of_its_log_only_while_it_rolls",),
+    ),
+    Mutant(
+        "a-close-without-room-for-the-list-tries-that-again",
+        "P5.1 P8.2",
+        "a transaction that was not run, as the list has no room, is sent as it was, for ever",
+        (
+            (
+                "embedbk/core/change_publishing.py",
+                "        end, self.end = self.end, None\n",
+                "        end = self.end\n",
+            ),
+        ),
+        (_ENDS + "a_list_without_room_keeps_no_ledger_from_being_closed",),
+    ),
+    Mutant(
+        "a-list-without-room-keeps-its-ledger-open",
+        "P5.1 P8.2",
+        "the close ends with an error, as the list beside it has no room",
+        (
+            (
+                "embedbk/core/writer.py",
+                "        if self.changes.has_recorded:\n",
+                "        if False:\n",
+            ),
+        ),
+        (_ENDS + "a_list_without_room_keeps_no_ledger_from_being_closed",),
+    ),
+    Mutant(
+        "who-closed-it-alike-recorded-its-end",
+        "P2.2 P8.2",
+        "a ledger that is found closed has its end in the list, as far as its writer knows: nobody records it",
+        (
+            (
+                _PUBLISHING,
+                "        self.has_beside = False  # What the ledger's key tells says nothing of that.\n",
+                "",
+            ),
+        ),
+        (_ENDS + "a_ledger_that_somebody_closed_at_the_same_entry_is_not_recorded_by_us",),
+    ),
+    Mutant(
+        "a-closed-ledger-tells-of-the-list",
+        "P2.2 P8.2",
+        "what a read shows as it was proposed was put by the one transaction that put the list as well",
+        (
+            (
+                _PUBLISHING,
+                "            self.has_beside = False  # Another client may have put the same, alone.\n",
+                "",
+            ),
+        ),
+        (_ENDS + "a_ledger_that_somebody_closed_alike_says_nothing_of_the_list",),
+    ),
+    Mutant(
+        "an-end-is-recorded-under-any-epoch",
+        "P8.2 P8.4",
+        "who lost the log writes into the list of its new owner, who has not changed it yet",
+        (
+            (
+                "embedbk/core/end_recording.py",
+                "    when = (Compare(list_key, revision), Compare(log_owner_path(name), epoch))\n",
+                "    when = (Compare(list_key, revision),)\n",
+            ),
+        ),
+        (_ENDS + "another_list_or_epoch_keeps_no_ledger_from_being_closed",),
     ),
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment, ledger_key_path, log_key_path
 from embedbk.codec.metadata_messages import Delete
@@ -175,31 +174,6 @@ def test_an_end_is_recorded_with_the_place_of_the_next_one() -> None:
     revision = world.catalog.values[log_key_path(LOG)][1]
     assert recorded(world, over, 2, "again").ended.error is None
     assert world.catalog.values[log_key_path(LOG)][1] == revision
-
-
-@pytest.mark.parametrize("is_changed", [False, True])
-def test_a_list_that_its_owner_knows_is_read_only_where_it_has_changed(is_changed: bool) -> None:
-    """P8.2 (iv): the end is put behind the list that the owner published; what others wrote into it since stays."""
-    world = World()
-    over = take(world)
-    write(world, over, "w", 3)
-    ahead = prepare(world, over)
-    if is_changed:
-        one, other = listed(world).segments
-        put_list(world, one, replace(other, created_ms=99), epoch=over.epoch)
-    known = (ahead.log_list, ahead.list_revision)
-    client = world.client("behind", LogRecording(LOG, over.epoch, over.metadata.ledger_id, 2, known=known))
-    world.catalog.is_held = True
-    client.start()
-    asked = []
-    while not client.has_ended:
-        (operation,) = world.catalog.waiting
-        asked.append(type(operation.effect))
-        world.catalog.answer(operation)
-    assert asked == ([Transact, ReadKey, Transact] if is_changed else [Transact])
-    one, other = listed(world).segments
-    assert (one.last_entry, other.first_offset) == (2, 3)
-    assert other.created_ms == (99 if is_changed else 77)
 
 
 def asked_by(world: World, client: Client) -> list[object]:
