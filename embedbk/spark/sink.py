@@ -17,7 +17,17 @@ from functools import partial
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
-from pyspark.sql.types import ArrayType, BinaryType, MapType, StringType, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    CharType,
+    DatetimeType,
+    DayTimeIntervalType,
+    NumericType,
+    StringType,
+    StructType,
+    VarcharType,
+)
 
 from embedbk.client.splicing import Staging
 from embedbk.errors import UsageError
@@ -29,6 +39,10 @@ from embedbk.spark.sinking import VALUE, Output
 __all__ = ["EmbedbkStreamWriter", "EmbedbkWriter", "batch_writer", "stream_writer"]
 
 _JOB_BYTES = 16
+# What Arrow sorts as Spark does. A variant would be sorted by its encoding, a months' interval cannot be.
+ORDERED = (
+    NumericType, BooleanType, StringType, CharType, VarcharType, BinaryType, DatetimeType, DayTimeIntervalType,
+)  # fmt: skip
 # The columns that a sink takes beside the value, and Spark's types of them.
 RECORD_TYPES = {
     "key": ("binary", "string"),
@@ -75,7 +89,7 @@ def check_schema(schema: StructType, order_by: str) -> None:
         raise UsageError(
             f"option orderBy={order_by!r} names no column of {', '.join(types)}; nothing was written"
         )
-    if order_by and isinstance(types[order_by], MapType | StructType | ArrayType):
+    if order_by and not isinstance(types[order_by], ORDERED):
         raise UsageError(
             f"option orderBy={order_by!r}: a column of {types[order_by].simpleString()} says no order; nothing was "
             "written"

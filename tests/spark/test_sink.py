@@ -16,10 +16,13 @@ from pyspark.sql.types import (
     IntegerType,
     LongType,
     MapType,
+    NullType,
     StringType,
     StructField,
     StructType,
     TimestampType,
+    VariantType,
+    YearMonthIntervalType,
 )
 
 from embedbk.client.client import Client
@@ -45,6 +48,9 @@ TYPES = {
     "array<long>": ArrayType(LongType()),
     "timestamp": TimestampType(),
     "map<string;string>": MapType(StringType(), StringType()),
+    "variant": VariantType(),
+    "void": NullType(),
+    "months": YearMonthIntervalType(),
 }
 
 
@@ -362,6 +368,9 @@ def test_a_place_that_says_no_order_is_refused(bk: Client, inline: str) -> None:
         ("value binary", {"orderBy": "at"}, "names no column"),
         ("value binary, at array<long>", {"orderBy": "at"}, "array<bigint> says no order"),
         ("value binary, headers map<string;string>", {"orderBy": "headers"}, "says no order"),
+        ("value binary, at variant", {"orderBy": "at"}, "variant says no order"),
+        ("value binary, at void", {"orderBy": "at"}, "void says no order"),
+        ("value binary, at months", {"orderBy": "at"}, "interval year to month says no order"),
         ("value binary", {"txnAppId": "a"}, "stand together"),
         ("value binary", {"txnVersion": "1"}, "stand together"),
         ("value binary", {"startingOffsets": "earliest"}, "is none of a batch's sink"),
