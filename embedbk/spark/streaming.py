@@ -104,6 +104,8 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options, began = self.options, self._points(start)
         found: list[InputPartition] = []
         for name, last in self._points(end).items():
+            if began.get(name) == last and not self._is_asked_for(name):
+                continue  # Of before the options changed: it may be gone.
             try:
                 found += self._ranges(name, began.get(name), last)
             except NoSuchLedger as gone:
@@ -143,6 +145,10 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 hint="use a checkpoint directory of its own for each query",
             )
         return points
+
+    def _is_asked_for(self, name: str) -> bool:
+        names = self.options.names
+        return name in names if names else name.startswith(self.options.prefix)
 
     def _standing(self, name: str, point: LogPoint | None) -> LogPoint:
         """Where reading continues behind a point of the checkpoint: usually there."""

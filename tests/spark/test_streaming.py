@@ -115,6 +115,31 @@ def test_a_micro_batch_that_runs_again_has_the_same_rows(bk: Client) -> None:
     assert list(fresh.rows(start, engine.start)) == first
 
 
+def test_a_log_that_a_stream_reads_no_more_may_be_deleted(bk: Client) -> None:
+    """SPARK.md, what can fail: no such log. That is one of the options, and none that a restart has left out."""
+    write(bk, "kept", 3)
+    write(bk, "left-out", 2)
+    told = options(bk, "kept")
+    both = {**told, "logs": "kept,left-out"}
+    del both["log"]
+    engine = Engine(both)
+    assert len(engine.batch()) == 5
+    behind = engine.checkpoint
+    write(bk, "kept", 1)
+    write(bk, "left-out", 1)
+    assert len(engine.batch()) == 2
+    ran = [json.loads(behind), engine.start]
+    again = Engine(told, behind)
+    assert offsets(list(again.rows(*ran))) == [3, 2]  # What was planned for it before is read.
+    bk.delete_log("left-out")
+    write(bk, "kept", 1)
+    assert offsets(Engine(told, engine.checkpoint).batch()) == [4]
+    with pytest.raises(NoSuchLedger, match="no log 'left-out'"):
+        Engine(both, engine.checkpoint).batch()
+    with pytest.raises(NoSuchLedger, match="no log 'left-out'"):
+        list(again.rows(*ran))
+
+
 def test_a_stream_begins_with_what_comes_if_nothing_else_is_said(bk: Client) -> None:
     write(bk, "latest", 7)
     told = options(bk, "latest")
