@@ -328,11 +328,11 @@ class Runtime:
         """Begin what is to be driven beside calls; or why there is no thread for it. Then it waits for one: what asked
         for it has gone on, and nobody else would ask again."""
         if self._behind is None:
-            from embedbk.client.behind import Behind  # With asyncio, for those who need it.
-
             try:
+                from embedbk.client.behind import Behind  # With asyncio, for those who need it.
+
                 self._behind = Behind(f"{self.name} behind")
-            except (RuntimeError, OSError) as refused:
+            except (RuntimeError, OSError, ImportError) as refused:  # Files are opened for the import, too.
                 return refused
         for steps in self._unbegun:
             self._behind.begin(steps)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import importlib
 import inspect
 import os
@@ -466,6 +467,40 @@ def test_where_no_thread_can_begin_what_is_done_beside_calls_waits_for_one(
             writer.append(b"20")
         assert len(log.segments()) > 1
         assert [bytes(entry) for entry in log.read()] == [b"%d" % number for number in range(21)]
+
+
+@pytest.mark.parametrize(
+    "refusal", [OSError(errno.EMFILE, "Too many open files"), ImportError("_asyncio.so")]
+)
+def test_what_is_done_beside_calls_waits_until_it_can_be_loaded(
+    data: Path, settings: embedbk.Settings, monkeypatch: pytest.MonkeyPatch, refusal: Exception
+) -> None:
+    """P8.2: its module is imported when it is first needed. A process without a descriptor could not, and the entry was
+    taken, the append failed, and the log never rolled again, or was never looked after."""
+    refused = [0]
+
+    class NoDescriptors:
+        @staticmethod
+        def find_spec(name: str, *_: object) -> None:
+            if name == "embedbk.client.behind" and is_refused:
+                refused[0] += 1
+                raise refusal
+
+    is_refused = True
+    monkeypatch.delitem(sys.modules, "embedbk.client.behind", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [NoDescriptors, *sys.meta_path])
+    with embedbk.open(data, settings=settings) as bk:
+        log = bk.log("rolled")
+        with log.writer(roll=embedbk.Roll(entries=4, bytes=None)) as writer:
+            for number in range(20):
+                assert writer.append(b"%d" % number).ledger_id == writer.ledger_id
+            assert refused[0]
+            is_refused = False
+            until = time.monotonic() + 60
+            while len(log.segments()) == 1 and time.monotonic() < until:
+                time.sleep(0.05)
+        assert len(log.segments()) > 1
+        assert [bytes(entry) for entry in log.read()] == [b"%d" % number for number in range(20)]
 
 
 def test_a_client_that_never_got_that_thread_ends_what_waits_for_it(
