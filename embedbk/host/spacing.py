@@ -115,7 +115,10 @@ class Spacing:
             if isinstance(effect, SetWritable):
                 why = ", ".join(self.core.reasons)
                 said = f"is read-only: {why}" if why else "is writable again"
-                logger.warning("bookie %s %s (free bytes: %s)", self._bookie_id, said, self.free_now())
+                facts = "; ".join(
+                    each for each in (f"free bytes: {self.free_now()}", self._storage.why_full()) if each
+                )
+                logger.warning("bookie %s %s (%s)", self._bookie_id, said, facts)
                 self._tell_bookie(WritableSet(event.now_ns, effect.is_writable))
             else:
                 assert isinstance(effect, RetryWrites)

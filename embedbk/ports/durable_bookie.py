@@ -219,6 +219,11 @@ class DurableBookie(Protocol):
         """Whether a write found no room on the device, and none of its kind went well since (I53). Asked often."""
         ...
 
+    def why_full(self) -> str:
+        """Where that was, and the reason that the system gave, in words: it may be descriptors that are wanting. Empty
+        while nothing is."""
+        ...
+
     def look_at_directories(self) -> None:
         """Notice a directory that was removed beneath this process, in which nothing is kept any more: from then on
         `failed` says so. Asked now and then."""

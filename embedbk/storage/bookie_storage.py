@@ -133,8 +133,6 @@ class BookieStorage:
         self.add_path: NativeAddPath | None = None
         self._queueing: Queueing | None = None
         self._unmeasured = Repeating(logger)
-        self._unprepared = Repeating(logger, logging.ERROR)
-        self._said_prepared = f"bookie {bookie_id}: a journal's next file can be made again"
         if cache_bytes_max < 2 * FRAME_BYTES_MAX or not 0 < flush_bytes <= cache_bytes_max:
             raise UsageError(
                 f"flush_bytes={flush_bytes}, cache_bytes_max={cache_bytes_max}: allowed is "
@@ -347,10 +345,12 @@ class BookieStorage:
 
     def is_full(self) -> bool:
         """The last flush found no room, or the journal's next file does not; what is left of its file is a reserve."""
-        if self.flushes.is_full or self._open_journals().is_next_refused():
-            return True
-        self._unprepared.ended(self._said_prepared)
-        return False
+        return self.flushes.is_full or self._open_journals().is_next_refused()
+
+    def why_full(self) -> str:
+        return "; ".join(
+            each for each in (self.flushes.why_full, *self._open_journals().why_refused()) if each
+        )
 
     def read_only_reason(self) -> str | None:
         return None if self._root is None else read_only_reason(self._root)
@@ -358,8 +358,6 @@ class BookieStorage:
     def retry_flush(self) -> None:
         journals = self._open_journals()
         if journals.is_next_refused():
-            if why := journals.next_refusal():
-                self._unprepared.met(f"bookie {self.bookie_id}: {why}")
             journals.trim(stored_marks(self._open_store(), journals))  # They prepare their next files anew.
         self.flushes.retry()
 

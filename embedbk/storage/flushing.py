@@ -109,6 +109,11 @@ class FlushCycle:
         """The next flush, or the next attempt at one that failed, begins when `unflushed_bytes` reaches this."""
         return self._retry_bytes if self.state is FlushState.FAILED else self.flush_bytes
 
+    @property
+    def why_full(self) -> str:
+        """Where the last flush found no room; empty: it did."""
+        return self._why_failed if self.is_full else ""
+
     def want(self) -> None:
         """A compaction is committed: its sources can go once the next flush has the states; their room may be
         needed."""

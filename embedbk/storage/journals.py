@@ -119,9 +119,9 @@ class Journals:
         """Whether one of them could not prepare its next file, as on a full device."""
         return any(part.is_next_refused() for part in self.parts)
 
-    def next_refusal(self) -> str:
-        """Why one of them could not, where its device is not simply full; empty otherwise."""
-        return next((why for part in self.parts if (why := part.next_refusal())), "")
+    def why_refused(self) -> list[str]:
+        """Why each one that could not has no next file, where its device is not simply full."""
+        return [why for part in self.parts if (why := part.next_refusal())]
 
     def handle(self) -> Any:
         """The journals of C (`struct ebk_journals *`), for the add path; valid until `close`."""

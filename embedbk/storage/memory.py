@@ -430,6 +430,9 @@ class MemoryBookieStorage:
     def is_full(self) -> bool:
         return self.is_read_only
 
+    def why_full(self) -> str:
+        return ""
+
     def look_at_directories(self) -> None: ...
 
     def read_only_reason(self) -> str | None:

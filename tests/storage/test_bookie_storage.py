@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import logging
 import os
 import resource
 import select
@@ -458,6 +457,30 @@ def test_a_full_device_stops_the_bookie_only_when_its_memory_is_full() -> None:
     assert held(bookie, 5, 99) == list(range(100))
 
 
+def test_what_is_wanting_is_said() -> None:
+    """P7.8, I53: also where it is no room on a device."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    assert (bookie.is_full(), bookie.why_full()) == (False, "")
+    disk.fail("open", error=errno.EMFILE, stays=True)
+    for first in range(0, 400, 40):
+        put(bookie, 5, range(first, first + 40))
+        commit(bookie)
+    assert bookie.is_full()
+    assert bookie.why_full() == (
+        f"journal /b1/journal: the next file cannot be made: {os.strerror(errno.EMFILE)} (errno {errno.EMFILE})"
+    )
+    disk.fail("open", nth=0)
+    bookie.retry_flush()
+    commit(bookie)
+    assert (bookie.is_full(), bookie.why_full()) == (False, "")
+    disk.fail("allocate", error=errno.ENOSPC, stays=True)
+    flush_begins = bookie.flushes.begin_if_due()
+    assert flush_begins and not bookie.finish_flush()
+    assert "00000001.elog: writing it failed: No space left on device" in bookie.why_full()
+    bookie._release()
+
+
 def crashed_with(frames: int) -> MemoryDisk:
     """A disk whose journal alone holds so many frames of ledger 5, and the fence of ledger 77; and is full now."""
     disk = MemoryDisk()
@@ -832,9 +855,7 @@ def test_going_on_behind_a_damaged_journal_names_the_damage(caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("error", [errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENOSPC])
-def test_a_next_journal_file_that_cannot_be_made_is_told_with_its_reason(
-    error: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_next_journal_file_that_cannot_be_made_is_told_with_its_reason(error: int) -> None:
     """P7.8: such a bookie becomes read-only for want of room. How much is free on its device tells an operator why only
     where that is full; a limit of file sizes, a quota and a device that is mounted read-only leave it as it was."""
     disk = MemoryDisk()
@@ -844,12 +865,12 @@ def test_a_next_journal_file_that_cannot_be_made_is_told_with_its_reason(
     commit(bookie)
     for _ in range(3):
         assert bookie.is_full()
+        told = bookie.why_full()
+        assert bool(told) == (error != errno.ENOSPC), told
+        assert not told or ("the next file cannot be made" in told and os.strerror(error) in told)
+        assert ("ulimit -f" in told) == (error == errno.EFBIG)
         bookie.retry_flush()
         bookie._open_journals().step()
-    told = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-    assert len(told) == (error != errno.ENOSPC), told
-    assert all("the next file cannot be made" in text and os.strerror(error) in text for text in told)
-    assert ("ulimit -f" in "".join(told)) == (error == errno.EFBIG)
     disk.fail("allocate", nth=0)
     bookie.retry_flush()
     bookie._open_journals().step()
