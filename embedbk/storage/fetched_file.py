@@ -69,12 +69,13 @@ class FetchedFile(FileInPieces):
         if self.name not in self._files.names():
             return
         file = self._files.open_to_write(self.name)
+        size = 0
         try:
             size = file.size()
             if size >= BLOCK_BYTES:
                 self.header = read_header(file)
-        except StorageError:
-            size = 0
+        except (StorageError, OSError):
+            self.header = None  # It is damaged, or cannot be read: its source has all of it.
         if self.header is None or size > self.header.file_bytes:
             file.close()
             self._files.remove(self.name)

@@ -290,6 +290,19 @@ def test_one_that_is_whole_already_is_looked_at_and_not_pulled_again(world: Pull
     assert world.pulled == [(world.named.file_bytes, world.pulled[0][1])]
 
 
+def test_what_is_here_and_cannot_be_read_starts_it_anew(world: Pulling) -> None:
+    """RAFT.md, 8: its source has all of it. Else: each attempt ends there, and leaves a descriptor open."""
+    world.fetch()
+    world.until_offset(2 * PIECE_BYTES_MAX)
+    world.network.cut("m1", "m2")
+    world.run(20)
+    world.follower.store.disk.fail("read")
+    world.run(5000)
+    assert [type(each) for each in world.follower.came()] == [SnapshotFetched]
+    assert world.holds()
+    assert [offset for offset, _ in world.pulled].count(0) == 2
+
+
 def test_a_byte_that_the_disk_damaged_starts_it_anew(world: Pulling) -> None:
     """I80: digest, sums, index and end are those of the file that the source's log names."""
     world.follower.store.disk.lie("write", "flipped", part=FETCHED_SUFFIX, nth=3, where=12345)
