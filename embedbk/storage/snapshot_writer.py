@@ -37,6 +37,7 @@ class SnapshotWriter(FileInPieces):
         self._digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._rows: list[tuple[int, int, int]] = []
         self._at = header.size
+        self._is_renamed = False  # Or may be.
         self._begin("embedbk snapshot")
 
     def stop(self) -> None:
@@ -69,12 +70,15 @@ class SnapshotWriter(FileInPieces):
         self._file.write(header.encode(), 0)
         self._file.sync()
         self._file.close()
+        self._is_renamed = True
         self._files.rename(self.name + PART_SUFFIX, self.name)
         self.written = header
 
     def _drop(self) -> None:
         """Remove the file; if that fails, the next start removes it."""
-        if self._file is not None:
-            self._file.close()
+        if self._file is None:
+            return
+        self._file.close()
+        for name in (self.name + PART_SUFFIX, self.name)[: 1 + self._is_renamed]:
             with contextlib.suppress(OSError):
-                self._files.remove(self.name + PART_SUFFIX)
+                self._files.remove(name)

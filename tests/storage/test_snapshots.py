@@ -523,6 +523,28 @@ def test_a_snapshot_that_is_given_up_as_it_gets_its_name_leaves_no_file(tmp_path
     store.close()
 
 
+@pytest.mark.parametrize("call", ["rename", "sync_directory"])
+def test_nothing_stays_of_a_snapshot_whose_name_is_not_durable(call: str) -> None:
+    """I53: "what was written of it goes". Else: each try leaves a whole file, which no log names."""
+    disk = MemoryDisk()
+    files = SnapshotFiles("snapshots", io=disk)
+    for index in (7, 8):
+        header = SnapshotHeader(b"t" * 16, b"i" * 16, index, 1, 2, 0, 1)
+        writer = SnapshotWriter(files, header, lambda: None)
+        writer.add(b"some records")
+        disk.fail(call)
+        writer.finish()
+        assert writer.failure is not None
+        writer.stop()
+        assert disk.files(stable=False) == {}
+    writer = SnapshotWriter(files, header, lambda: None)
+    writer.add(b"some records")
+    writer.finish()
+    writer.stop()
+    assert writer.written is not None
+    assert list(disk.files()) == [f"snapshots/{writer.name}"]
+
+
 def test_whatever_ends_the_writing_of_a_snapshot_is_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
