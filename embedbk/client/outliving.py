@@ -47,17 +47,17 @@ class Outliving(Passage):
     __slots__ = (
         "_before_failed",
         "_closers",
-        "_is_busy",
         "_is_closing_before",
         "_is_let_go",
         "_prepared",
         "_replacing",
+        "_turn_of",
     )
 
     def __init__(self, owning: Owning, appending: Appending) -> None:
         super().__init__(owning, appending)
         # MOVING guards the fields below.
-        self._is_busy = False  # One of renew, roll, prepare and close is under way.
+        self._turn_of: object | None = None  # The one of renew, roll, prepare and close that is under way.
         self._closers = 0  # Calls of close() that wait for their turn.
         self._is_closing_before = False  # The ledger before is not recorded as closed yet.
         self._prepared: TakenOver | None = None  # The ledger to which nothing was sent.
@@ -72,7 +72,7 @@ class Outliving(Passage):
     @property
     def is_busy(self) -> bool:
         """Whether it is about to leave its ledger, or prepares that."""
-        return self._is_busy
+        return self._turn_of is not None
 
     @property
     def is_let_go(self) -> bool:
@@ -82,21 +82,24 @@ class Outliving(Passage):
     # One at a time.
 
     async def _take_turn(
-        self, timeout_s: float | None, *, replaces: bool = False, closes: bool = False
+        self, turn: object, timeout_s: float | None, *, replaces: bool = False, closes: bool = False
     ) -> None:
-        """replaces: to replace a ledger that failed, which comes before all else. closes: to end, which comes before
-        what would only go on: a roll may wait for bookies until its time is over, and its bound asks for the next one
+        """turn: the caller's own, by which it gives the turn back, whatever stops it: by an assignment, as a signal
+        handler may raise where a function begins.
+
+        replaces: to replace a ledger that failed, which comes before all else. closes: to end, which comes before what
+        would only go on: a roll may wait for bookies until its time is over, and its bound asks for the next one
         meanwhile."""
 
         def is_free() -> bool:
-            if self._is_busy or (self._closers and not (replaces or closes)):
+            if self._turn_of is not None or (self._closers and not (replaces or closes)):
                 return False
             return replaces or not self._is_undecided
 
         while True:
             with MOVING:
                 if is_free():
-                    self._is_busy = True
+                    self._turn_of = turn
                     return
             if not await Moved(self._signal, is_free, timeout_s):
                 raise OperationTimeout(
@@ -104,11 +107,6 @@ class Outliving(Passage):
                     definite=True,
                     hint="try again in a moment",
                 )
-
-    def _end_turn(self) -> None:
-        with MOVING:
-            self._is_busy = False
-        self._signal.notify()
 
     async def _before_is_closed(self, timeout_s: float | None) -> None:
         """Wait until the ledger before is recorded as closed, or could not be closed (P8.2 iv)."""
@@ -140,7 +138,8 @@ class Outliving(Passage):
 
     async def _replace_behind(self, before: Appending) -> None:
         """No call does it as a part of itself: who gives up waiting ends nothing of others."""
-        await self._take_turn(None, replaces=True)
+        turn = object()
+        await self._take_turn(turn, None, replaces=True)
         kept = self._step_back(before)  # Nothing of it was sent.
         try:
             if self._is_let_go or before is not self.appending:
@@ -163,7 +162,8 @@ class Outliving(Passage):
             self._give_up(before, kept, None, was_interrupted)
             raise
         finally:
-            self._end_turn()
+            self._turn_of = None
+            self._signal.notify()
 
     def _step_back(self, failed: Appending) -> Appending | None:
         """The handle that took appends behind the one that failed, and sent none of them; None: there is none, or it
@@ -218,7 +218,9 @@ class Outliving(Passage):
             self._prepared = self._before_failed = None
             self._go_on_in(following)
         finally:
-            self._release_hold()
+            with MOVING:  # No function of its own: a signal handler may raise where one begins.
+                self._is_held, self._rounds = False, self._rounds + 1
+            self._signal.notify()
         logger.warning(
             "%s: ledger %d failed behind entry %d, and ledger %d takes its place: %s",
             before.what,

@@ -109,8 +109,9 @@ class Passage:
         runtime = self.appending.runtime
         begun_s, timeout_s = runtime.clock_s(), terms.timeout_s
         while True:
-            appending = await self._enter(terms.timeout_s, what)
+            inside: list[int] = []
             try:
+                appending = await self._enter(terms.timeout_s, what, inside)
                 if timeout_s is not None:
                     left_s = timeout_s - (runtime.clock_s() - begun_s)
                     terms = terms._replace(timeout_s=max(0.0, left_s))
@@ -121,9 +122,14 @@ class Passage:
                 if terms.timeout_s == 0.0:
                     raise self._too_late(timeout_s, what) from None
             finally:
-                self._leave()
+                if inside:
+                    with MOVING:
+                        self._inside -= 1
+                    self._signal.notify()
 
-    async def _enter(self, timeout_s: float | None, what: str) -> Appending:
+    async def _enter(self, timeout_s: float | None, what: str, inside: list[int]) -> Appending:
+        """inside: has something from then on. Nothing is called in between, or where the call leaves: a signal handler
+        may raise where a function begins and behind each call, and every roll waits for who is inside."""
         until_s = None if timeout_s is None else self.appending.runtime.clock_s() + timeout_s
         while True:
             with MOVING:
@@ -137,6 +143,7 @@ class Passage:
                             hint="call renew() again, or open a new writer",
                         ) from failed
                     self._inside += 1
+                    inside += (1,)
                     return self.appending
             left_s = None if until_s is None else max(0.0, until_s - self.appending.runtime.clock_s())
             if not await Moved(self._signal, lambda: self._rounds != rounds, left_s):  # noqa: B023
@@ -148,11 +155,6 @@ class Passage:
             definite=True,
             hint="try again in a moment",
         )
-
-    def _leave(self) -> None:
-        with MOVING:
-            self._inside -= 1
-        self._signal.notify()
 
     # What a step calls that leaves the current ledger.
 
@@ -182,9 +184,3 @@ class Passage:
                 definite=True,
                 hint="try again in a moment",
             )
-
-    def _release_hold(self) -> None:
-        with MOVING:
-            self._is_held = False
-            self._rounds += 1
-        self._signal.notify()

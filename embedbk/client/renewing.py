@@ -171,14 +171,17 @@ class Succession(Outliving):
         """
         limit = self.appending.runtime.settings.operation_timeout_s
         while True:
-            await self._take_turn(limit)
+            turn = object()
             try:
+                await self._take_turn(turn, limit)
                 await self._roll(begun, of, limit)
                 return
             except LedgerFailing:
                 of = of or self.appending  # Another ledger follows it, as was asked for.
             finally:
-                self._end_turn()
+                if self._turn_of is turn:
+                    self._turn_of = None
+                self._signal.notify()
 
     async def _roll(self, begun: Begun, of: Appending | None, limit: float) -> None:
         self._check_open()
@@ -200,8 +203,9 @@ class Succession(Outliving):
     async def prepare(self, begun: Begun, of: Appending) -> None:
         """Have the next ledger listed behind this one, for a roll to come (P8.2 i); raises as `roll` does."""
         limit = self.appending.runtime.settings.operation_timeout_s
-        await self._take_turn(limit)
+        turn = object()
         try:
+            await self._take_turn(turn, limit)
             await self._before_is_closed(limit)
             is_wanted = self._prepared is None and of is self.appending and not self._has_ended
             if is_wanted and self._before_failed is None and self.owning.can_prepare:
@@ -209,31 +213,40 @@ class Succession(Outliving):
         except LedgerFailing:
             pass  # What replaces a ledger that failed takes one that is prepared, or makes its own.
         finally:
-            self._end_turn()
+            if self._turn_of is turn:
+                self._turn_of = None
+            self._signal.notify()
 
     async def _switch(self, prepared: TakenOver) -> None:
         """Nothing is sent to the next ledger before all adds of this one are done (P8.2 ii): else an append to the next
         one is acknowledged, while one sent before it dies with this one. Appends go to its handle at once, which keeps
         them until then."""
         before = self.appending
-        await self._hold()
         try:
-            await self._nobody_inside()
-            before.leave()
-            owned = self.owning.follow(before, prepared, before.writing.packer.last_entry)
-            owned.appending.writing.wait_behind(before.writing)
-            before.runtime.wake_writing(owned.appending.writing)  # All may be done by now.
-            with MOVING:
-                self._draining, self._is_closing_before = before, True
-            self._go_on_in(owned)
-            before.runtime.behind(self._end_before(before, owned.appending, prepared))
-        except LedgerFailing:
-            raise
-        except BaseException as failed:
-            self._note_failed(before, failed, "roll()")
-            raise
+            await self._hold()
+            try:
+                await self._nobody_inside()
+                before.leave()
+                owned = self.owning.follow(before, prepared, before.writing.packer.last_entry)
+                owned.appending.writing.wait_behind(before.writing)
+                before.runtime.wake_writing(owned.appending.writing)  # All may be done by now.
+                try:
+                    with MOVING:
+                        self._draining, self._is_closing_before = before, True
+                    self._go_on_in(owned)
+                    before.runtime.behind(self._end_before(before, owned.appending, prepared))
+                except BaseException:  # Interrupted, in front of that or behind it; it is done once.
+                    before.runtime.behind(self._end_before(before, owned.appending, prepared))
+                    raise
+            except LedgerFailing:
+                raise
+            except BaseException as failed:
+                self._note_failed(before, failed, "roll()")
+                raise
         finally:
-            self._release_hold()
+            with MOVING:  # No function of its own: a signal handler may raise where one begins.
+                self._is_held, self._rounds = False, self._rounds + 1
+            self._signal.notify()
 
     async def _end_before(self, before: Appending, following: Appending, listed: TakenOver) -> None:
         """Once all adds of the ledger before are done, close it; what failed before that is replaced. listed: as what
@@ -242,6 +255,8 @@ class Succession(Outliving):
         if not is_reached and before.writing.failure is not None:
             return
         with MOVING:
+            if self._draining is not before:
+                return
             self._draining, self._is_closing_before = None, is_reached
             self._prepared = None
         self._signal.notify()
@@ -309,8 +324,9 @@ class Succession(Outliving):
         """
         limit = self.appending.runtime.settings.operation_timeout_s
         while True:
-            await self._take_turn(limit)
+            turn = object()
             try:
+                await self._take_turn(turn, limit)
                 self._check_open()
                 await self._before_is_closed(limit)
                 await self._check_room(wanted)
@@ -319,7 +335,9 @@ class Succession(Outliving):
             except LedgerFailing:
                 continue
             finally:
-                self._end_turn()
+                if self._turn_of is turn:
+                    self._turn_of = None
+                self._signal.notify()
 
     async def _check_room(self, wanted: Splice) -> None:
         """Raises LogAtBound where the log may not have as many bytes more, by its settings as they are now."""
@@ -352,52 +370,59 @@ class Succession(Outliving):
                 definite=True,
                 hint="start more bookies, or ask for fewer",
             )
-        with MOVING:
-            self._check_open()
-            if self._is_renewing:
-                raise UsageError(f"{before.what} is on its way to a new ledger already", hint="wait for it")
-            self._is_renewing = True
+        turn, is_ours = object(), False
         try:
+            with MOVING:
+                self._check_open()
+                if self._is_renewing:
+                    raise UsageError(
+                        f"{before.what} is on its way to a new ledger already", hint="wait for it"
+                    )
+                self._is_renewing = is_ours = True
             limit = runtime.settings.operation_timeout_s
-            await self._take_turn(limit)
-            try:
-                await self._before_is_closed(limit)
-                await self._go_over(quorum)
-            except LedgerFailing:
-                raise OperationTimeout(
-                    f"{before.what}: its ledger failed, and another one, of the sizes of before, takes its place; "
-                    "call it again",
-                    definite=True,
-                ) from None
-            finally:
-                self._end_turn()
+            await self._take_turn(turn, limit)
+            await self._before_is_closed(limit)
+            await self._go_over(quorum)
+        except LedgerFailing:
+            raise OperationTimeout(
+                f"{before.what}: its ledger failed, and another one, of the sizes of before, takes its place; "
+                "call it again",
+                definite=True,
+            ) from None
         finally:
-            self._is_renewing = False
+            if is_ours:
+                self._is_renewing = False
+            if self._turn_of is turn:
+                self._turn_of = None
+            self._signal.notify()
 
     async def _go_over(self, quorum: Quorum, joined: Joined | None = None) -> None:
         before = self.appending
-        await self._hold()
         try:
-            await self._nobody_inside()
-            await self._closed(before)
-            if self._replacing is not None:
-                self._replacing.pauses.begin_anew()
-            self.owning.quorum = alike(quorum)
-            self.own = alike(self.own._replace(quorum=quorum))
-            if joined is not None:
-                floor_ms = before.writing.packer.time_ms
-                joined = joined._replace(spliced_ms=max(joined.spliced_ms, floor_ms))
-            owned = await self.owning.take_over(renews=self.taken.epoch, joined=joined)
-            owned.appending.remember_producers_of(before)
-            self._prepared = self._before_failed = None  # The prepared ledger closed empty.
-            self._go_on_in(owned)
-        except LedgerFailing:
-            raise
-        except BaseException as failed:
-            self._note_failed(before, failed, "renew()")
-            raise
+            await self._hold()
+            try:
+                await self._nobody_inside()
+                await self._closed(before)
+                if self._replacing is not None:
+                    self._replacing.pauses.begin_anew()
+                self.owning.quorum = alike(quorum)
+                self.own = alike(self.own._replace(quorum=quorum))
+                if joined is not None:
+                    floor_ms = before.writing.packer.time_ms
+                    joined = joined._replace(spliced_ms=max(joined.spliced_ms, floor_ms))
+                owned = await self.owning.take_over(renews=self.taken.epoch, joined=joined)
+                owned.appending.remember_producers_of(before)
+                self._prepared = self._before_failed = None  # The prepared ledger closed empty.
+                self._go_on_in(owned)
+            except LedgerFailing:
+                raise
+            except BaseException as failed:
+                self._note_failed(before, failed, "renew()")
+                raise
         finally:
-            self._release_hold()
+            with MOVING:  # No function of its own: a signal handler may raise where one begins.
+                self._is_held, self._rounds = False, self._rounds + 1
+            self._signal.notify()
 
     async def _closed(self, before: Appending) -> None:
         """Behind all that was appended to it. One that failed, and was not replaced, a takeover closes if need be."""
@@ -463,13 +488,14 @@ class Succession(Outliving):
     async def close(self) -> tuple[Appending, int]:
         """As `Appending.close`, behind what is under way; also whose last entry it is."""
         while True:
-            self._closers += 1
+            turn = object()
             try:
-                await self._take_turn(None, closes=True)
-            finally:
-                self._closers -= 1
-                self._signal.notify()
-            try:
+                self._closers += 1
+                try:
+                    await self._take_turn(turn, None, closes=True)
+                finally:
+                    self._closers -= 1
+                    self._signal.notify()
                 self._end()
                 await self._before_is_closed(None)
                 last = await self._close_last()
@@ -483,7 +509,9 @@ class Succession(Outliving):
                 self._is_let_go = True
                 raise
             finally:
-                self._end_turn()
+                if self._turn_of is turn:
+                    self._turn_of = None
+                self._signal.notify()
 
     async def _close_last(self) -> int:
         appending = self.appending

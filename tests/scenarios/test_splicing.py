@@ -181,14 +181,14 @@ def test_an_owner_that_does_not_answer_in_time_does_not_splice_later(cluster: Cl
     writer = cluster.client("writer").log(NAME).writer()
     writer.append(b"before")
     line: Any = writer._line
-    line._is_busy = True  # Something that takes long is under way there.
+    line._turn_of = line  # Something that takes long is under way there.
     log = cluster.client("driver").log(NAME)
     terms = log.staging("import", 1)
     ledger_id = staged(log, terms, b"one")
     with pytest.raises(OperationTimeout, match="withdrawn") as late:
         log.splice(terms, [ledger_id], timeout_s=2.0)
     assert late.value.definite
-    line._is_busy = False
+    line._turn_of = None
     line._signal.notify()
     cluster.run_for(5.0)
     writer.append(b"behind")
