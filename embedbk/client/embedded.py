@@ -20,7 +20,6 @@ import os
 import re
 import socket
 from collections.abc import Callable
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,6 +40,7 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.host.metadata_node import MetadataNode
+from embedbk.host.outcome import Outcome
 from embedbk.host.repairing import begin_repairing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES, Member
@@ -106,7 +106,7 @@ class Opened:
             raise UsageError(f"endpoint {endpoint!r} is not understood: tcp://HOST:PORT or ipc:///PATH")
         if listen is None or self.url is not None:
             raise UsageError(f"{runtime.name} is reached from other processes already", hint="url says where")
-        done: Future[list[str]] = Future()
+        done: Outcome[list[str]] = Outcome()
 
         def begin() -> None:
             try:

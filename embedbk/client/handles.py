@@ -12,7 +12,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -21,6 +20,7 @@ from embedbk.core.adding_waits import AddsWait, adds_wait
 from embedbk.core.pausing import Beating
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Operation, Writing
+from embedbk.host.outcome import Outcome
 from embedbk.ids import NO_ENTRY
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ async def handles(runtime: Runtime) -> list[HandleState]:
 
 async def _on_host(runtime: Runtime, lines: list[Succession], writings: list[Writing]) -> list[HandleState]:
     """The states of these handles in one turn of the host's thread."""
-    told: Future[list[HandleState]] = Future()
+    told: Outcome[list[HandleState]] = Outcome()
 
     def look() -> None:
         now_ns = runtime.now_ns()

@@ -12,7 +12,6 @@ import logging
 import random
 import threading
 from collections.abc import Iterator
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from embedbk.client.bounding import bound_of, retain
@@ -28,6 +27,7 @@ from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError
 from embedbk.forking import free_in_children
 from embedbk.host.operations import OneResult
+from embedbk.host.outcome import Outcome
 from embedbk.metadata.levels import LEVEL_OF_CURSORS
 
 if TYPE_CHECKING:
@@ -91,8 +91,8 @@ class Keeper:
         except EmbedbkError:
             return  # The client was closed.
 
-    def _passed(self, ended: Future[Any]) -> None:
-        if ended.cancelled() or ended.exception() is not None:
+    def _passed(self, ended: Outcome[Any]) -> None:
+        if ended.exception() is not None:
             return
         self._runtime.behind(self._round())
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -56,6 +55,7 @@ from embedbk.errors import (
     Truncated,
 )
 from embedbk.host.operations import OneResult
+from embedbk.host.outcome import Outcome
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SPLICES, LEVEL_OF_TIMES
@@ -430,7 +430,7 @@ class Owning:
             self._start_telling(OneResult(Dropping(self.name, self.runtime.wall_ms(), grace_ms)))
 
     def _start_telling(self, deleting: OneResult) -> None:
-        def tell(ended: Future[Any]) -> None:
+        def tell(ended: Outcome[Any]) -> None:
             failure = ended.exception()
             if isinstance(failure, StorageError):  # Else the client was closed: the next owner continues.
                 logger.warning("log %r: ledgers that left its list are not deleted: %s", self.name, failure)

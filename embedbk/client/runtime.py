@@ -15,7 +15,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from embedbk.client.archived import ClosableSource, read_archived
@@ -50,6 +49,7 @@ from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop
 from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.host.operations import Operation as Running
+from embedbk.host.outcome import Outcome
 from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
 
@@ -153,7 +153,7 @@ class Runtime:
         self.followed: set[Followed] = set()
         self.handles = OpenHandles(self)
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
-        self._asked: set[Future[Result]] = set()
+        self._asked: set[Outcome[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
         self._unbegun: list[Coroutine[Any, Any, None]] = []  # Such work that no thread was there for.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
@@ -344,8 +344,8 @@ class Runtime:
         pause.future.add_done_callback(self._try_behind)
         self.call_if_open(lambda: self.node.run(self.now_ns(), pause))
 
-    def _try_behind(self, ended: Future[Any]) -> None:
-        if ended.cancelled() or ended.exception() is not None:
+    def _try_behind(self, ended: Outcome[Any]) -> None:
+        if ended.exception() is not None:
             return  # The client goes.
         with _BEHIND:
             refused = None if self.is_closed or not self._unbegun else self._begin_behind()
@@ -386,7 +386,7 @@ class Runtime:
             MetadataUnavailable: no answer in time, or it was not run; not definite when it may still be.
             UsageError: no metadata member would run it.
         """
-        future: Future[Result] = Future()
+        future: Outcome[Result] = Outcome()
         tokens: list[int] = []
 
         def begin() -> None:
@@ -399,8 +399,8 @@ class Runtime:
             for token in tokens:  # None, where the caller was interrupted before it had asked.
                 self.node.metadata.cancel(self.now_ns(), token)
 
-        self._asked.add(future)
         try:
+            self._asked.add(future)
             self.call(begin)
             result = await FutureResult(future, self.settings.operation_timeout_s, what)
         except GeneratorExit:
@@ -529,7 +529,7 @@ def refuse_pickling(what: str, instead: str) -> NoReturn:
     raise UsageError(f"{what} lives in this process and cannot be pickled", hint=instead)
 
 
-def _settle(future: Future[Result], result: Result) -> None:
+def _settle(future: Outcome[Result], result: Result) -> None:
     if not future.done():
         future.set_result(result)
 

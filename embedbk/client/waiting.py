@@ -6,7 +6,6 @@ The sync face drives it with `run_blocking`, each wait blocking the calling thre
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import copy
 import math
@@ -18,7 +17,8 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
-from embedbk.host.signal import Signal, Watermark, within
+from embedbk.host.outcome import Outcome
+from embedbk.host.signal import Signal, Watermark
 
 __all__ = [
     "Moved",
@@ -100,12 +100,11 @@ class Passed(Wait[bool]):
 
 
 class Settled(Wait[bool]):
-    """Waits until a future that the host's thread settles is done, in either way; False when the time was over
-    first."""
+    """Waits until the host's thread has found an outcome, in either way; False when the time was over first."""
 
     __slots__ = ("future",)
 
-    def __init__(self, future: concurrent.futures.Future[Any], timeout_s: float) -> None:
+    def __init__(self, future: Outcome[Any], timeout_s: float | None) -> None:
         self.future = future
         self.timeout_s = timeout_s
 
@@ -113,46 +112,14 @@ class Settled(Wait[bool]):
         driver = drive_waits.get()
         if driver is not None:
             return driver(self.future.done, self.timeout_s)
-        try:
-            self.future.exception(self.timeout_s)
-        except TimeoutError:
-            return False
-        return True
+        return self.future.signal.wait(self.future.done, self.timeout_s)
 
     async def wait_async(self) -> bool:
-        try:
-            await settled_within(self.future, self.timeout_s)
-        except TimeoutError:
-            return False
-        return True
-
-
-async def settled_within(future: concurrent.futures.Future[Any], timeout_s: float | None) -> None:
-    """Return when the host's thread has settled the future. A caller that stops waiting changes nothing of it.
-
-    Raises TimeoutError: the time was over first.
-    """
-    import asyncio
-
-    if future.done():
-        return  # Asking the loop would take it two turns.
-    loop = asyncio.get_running_loop()
-    settled: asyncio.Future[None] = loop.create_future()
-
-    def settle() -> None:
-        if not settled.done():
-            settled.set_result(None)
-
-    def tell(_: object) -> None:
-        with contextlib.suppress(RuntimeError):  # That loop is closed: nothing waits in it.
-            loop.call_soon_threadsafe(settle)
-
-    future.add_done_callback(tell)
-    await within(settled, timeout_s)
+        return await self.future.signal.wait_async(self.future.done, self.timeout_s)
 
 
 class FutureResult(Wait[T]):
-    """The result of a future that the host's thread settles; raises its error.
+    """The result that the host's thread finds; raises its error.
 
     Raises:
         OperationTimeout: timeout_s passed first; `what` says in the message what may still happen.
@@ -162,7 +129,7 @@ class FutureResult(Wait[T]):
 
     def __init__(
         self,
-        future: concurrent.futures.Future[T],
+        future: Outcome[T],
         timeout_s: float | None,
         what: str,
         *,
@@ -175,21 +142,14 @@ class FutureResult(Wait[T]):
         self.before_s = before_s
 
     def wait(self) -> T:
-        driver = drive_waits.get()
-        try:
-            if driver is not None and not driver(self.future.done, self.timeout_s):
-                raise self._too_late()
-            return self.future.result(self.timeout_s)
-        except OperationTimeout:
-            raise  # The outcome itself.
-        except TimeoutError:
-            raise self._too_late() from None
+        if not Settled(self.future, self.timeout_s).wait():
+            raise self._too_late()
+        return self.future.result()
 
     async def wait_async(self) -> T:
-        try:
-            await settled_within(self.future, self.timeout_s)
-        except TimeoutError:
-            raise self._too_late() from None
+        # A caller that stops waiting does not undo what the host is doing.
+        if not await Settled(self.future, self.timeout_s).wait_async():
+            raise self._too_late()
         return self.future.result()
 
     def _too_late(self) -> OperationTimeout:
@@ -222,15 +182,21 @@ class Resumed(Generic[T]):
     async def within(self, until_s: float) -> bool:
         """Whether the steps are over, by now or by until_s of the clock. Raises what one of them raised, once."""
         while not self.is_over:
-            left_s = self._left_s(until_s)
-            if self._take():
-                try:
-                    if not self.is_over and not await self._go_on(until_s):
-                        return False
-                finally:
+            left_s, is_mine = self._left_s(until_s), False
+            try:
+                with self._lock:
+                    if not self._is_taken:
+                        # Nothing is called in between: a signal handler may raise behind each call.
+                        self._is_taken = is_mine = True
+                if is_mine and not self.is_over and not await self._go_on(until_s):
+                    return False
+            finally:
+                if is_mine:
                     self._is_taken = False
                     self._signal.notify()
-            elif not await Moved(self._signal, lambda: self.is_over or not self._is_taken, left_s):
+            if not is_mine and not await Moved(
+                self._signal, lambda: self.is_over or not self._is_taken, left_s
+            ):
                 return False
         return True
 
@@ -398,10 +364,13 @@ def run_blocking(steps: Coroutine[Any, Any, T], aio_twin: str) -> T:
             else:
                 wait = steps.send(outcome)
     except StopIteration as done:
+        # Nothing is called from the end of the steps on: a signal handler could raise behind that, and nobody would
+        # have what they opened or hold.
         value: T = done.value
         return value
-    finally:
+    except BaseException:
         steps.close()
+        raise
 
 
 async def run_async(steps: Coroutine[Any, Any, T]) -> T:

@@ -10,7 +10,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from embedbk.codec.arrow_rows import Rows
@@ -33,6 +32,7 @@ from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.forking import free_in_children
+from embedbk.host.outcome import Outcome
 from embedbk.host.signal import Signal, Watermark
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -93,8 +93,7 @@ class OneResult(Operation):
 
     def __init__(self, core: Machine) -> None:
         super().__init__(core)
-        self.future: Future[Any] = Future()
-        self.future.set_running_or_notify_cancel()  # A caller that stops waiting cannot cancel the outcome.
+        self.future: Outcome[Any] = Outcome()
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
@@ -209,7 +208,7 @@ class Writing(Operation, Watermark):
     behind = _Field["Writing | None"](None)
     following = _Field["Writing | None"](None)
     is_handed_over = _Field[bool](False)
-    _closed = _Field["Future[int] | None"](None)
+    _closed = _Field["Outcome[int] | None"](None)
     _outcome = _Field[EmbedbkError | int | None](None)  # What `closed` tells: an error, or the last entry.
     ensemble_changes = _Field[int](0)
     has_missed = _Field[bool](False)  # A bookie may lack acknowledged entries.
@@ -393,13 +392,12 @@ class Writing(Operation, Watermark):
                 self._tell_outcome()
 
     @property
-    def closed(self) -> Future[int]:
+    def closed(self) -> Outcome[int]:
         """The last entry, once the ledger is closed by this handle. Made when it is asked for: it weighs more than the
         rest of an open ledger."""
         with _CLOSING:
             if self._closed is None:
-                self._closed = Future()
-                self._closed.set_running_or_notify_cancel()
+                self._closed = Outcome()
                 self._tell_outcome()
             return self._closed
 

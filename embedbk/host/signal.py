@@ -135,9 +135,9 @@ class Signal:
         return True
 
     def _forget_thread(self, latch: threading.Lock) -> None:
-        with _LOCK:
-            if self._threads is not None:
-                self._threads.pop(latch, None)
+        with _LOCK:  # Nothing is called under it: a signal handler that waits would hold it meanwhile.
+            if self._threads is not None and latch in self._threads:
+                del self._threads[latch]
                 self._threads = self._threads or None
 
     def _forget(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
@@ -208,9 +208,9 @@ class Watermark:
         return self.mark >= entry_id
 
     def _forget_thread(self, latch: threading.Lock) -> None:
-        with _LOCK:
-            if self._threads is not None:
-                self._threads.pop(latch, None)
+        with _LOCK:  # Nothing is called under it: a signal handler that waits would hold it meanwhile.
+            if self._threads is not None and latch in self._threads:
+                del self._threads[latch]
                 self._threads = self._threads or None
 
     def future(self, entry_id: int) -> asyncio.Future[None] | None:

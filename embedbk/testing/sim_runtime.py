@@ -196,7 +196,7 @@ def _outcome(wait: Wait[Any], patience_ns: int | None) -> Generator[Sleep | Unti
     is_done = yield from _until(wait.future.done, wait.timeout_s, patience_ns)
     if not is_done:
         raise OperationTimeout(f"{wait.what}: not done within {wait.timeout_s:g} s; it may still happen")
-    return wait.future.result(0)
+    return wait.future.result()
 
 
 def _until(
