@@ -79,7 +79,11 @@ class Consumer:
     ) -> None:
         """Commit what was consumed if the block ended well; after an exception, commit nothing more."""
         if kind is None:
-            run_blocking(self._consuming.end(), "aio.Consumer")
+            try:
+                run_blocking(self._consuming.end(), "aio.Consumer")
+            except BaseException:
+                self._consuming.let_go()  # Interrupted before that, too: the next consumer waits for the lease.
+                raise
         else:
             self._consuming.let_go()
 

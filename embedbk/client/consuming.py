@@ -98,21 +98,22 @@ class Consuming:
         lease = _Lease(self.cursoring)
         runtime.handles.add(self._note)
         try:
-            self._note.waits("P9.3", "its lease, which another consumer has")
-            await self._acquire(lease)
-        except BaseException:
-            runtime.handles.discard(self._note)
-            raise
-        finally:
-            self._note.goes_on()
-        self._lease, self._epoch = lease, lease.epoch
-        try:
+            try:
+                self._note.waits("P9.3", "its lease, which another consumer has")
+                await self._acquire(lease)
+            finally:
+                self._note.goes_on()
+            self._lease, self._epoch = lease, lease.epoch
             assert lease.hold is not None
             lease.hold.signal = self._signal  # Losing it wakes a caller that waits for entries.
             self._followed = await runtime.follow(self.cursoring.path, self._signal)
             self._stand(await self.cursoring.get())  # Read with the lease held: from now on only we commit.
         except BaseException:
-            self.let_go()
+            if self._lease is None:
+                lease.let_go()
+                runtime.handles.discard(self._note)
+            else:
+                self.let_go()
             raise
 
     async def _acquire(self, lease: _Lease) -> None:

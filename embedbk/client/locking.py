@@ -190,18 +190,19 @@ class Locking:
         check_seconds(timeout_s, "timeout_s")
         self.runtime.check()
         hold = Hold(self.runtime, self.name, self.value)
-        if self.runtime.holds.setdefault(self.name, hold) is not hold:
-            raise UsageError(
-                f"this client holds lock {self.name!r} already, or waits for it; nothing was done",
-                hint="a client has a lock once, for all its threads: release it first, or open another client",
-            )
         is_held = False
         try:
+            if self.runtime.holds.setdefault(self.name, hold) is not hold:
+                raise UsageError(
+                    f"this client holds lock {self.name!r} already, or waits for it; nothing was done",
+                    hint="a client has a lock once, for all its threads: release it first, or open another client",
+                )
             self.runtime.call(hold.begin)
             epoch = await self._wait_for(hold, timeout_s)
             self.hold, is_held = hold, True
         finally:
-            if not is_held:
+            # Another's stays; so does nobody's, also where a signal stopped this call behind the listing.
+            if not is_held and self.runtime.holds.get(self.name) is hold:
                 self._let_go(hold)
         return epoch
 
@@ -243,12 +244,14 @@ class Locking:
 
     async def release(self) -> None:
         self.runtime.check()
-        hold, self.hold = self.hold, None
+        hold = self.hold
         if hold is None:
             raise UsageError(f"lock {self.name!r} is not held by this handle; nothing was done")
         if hold.ended:
+            self.hold = None
             raise self._lost(hold)
         self._let_go(hold)
+        self.hold = None  # Behind that: who is stopped before has it still, and can release it.
         limit_s = self.runtime.settings.operation_timeout_s
         await Moved(
             hold.signal,
@@ -379,10 +382,11 @@ class Lock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Raises LockLost if the block ended without an error and the lock was lost before its end."""
-        if error is None:
-            self.release()
-        else:
-            self._locking.let_go()
+        try:
+            if error is None:
+                self.release()
+        finally:
+            self._locking.let_go()  # What `release` came not to, interrupted, say.
 
     def __reduce__(self) -> Any:
         self._locking.refuse_pickling()

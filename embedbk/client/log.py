@@ -112,7 +112,12 @@ class Log:
         steps = open_writer(
             self._runtime, self.name, self._password, given, placement, delays_change=delays_change
         )
-        return LogWriter(self.name, run_blocking(steps, "aio.Log.writer"))
+        line = run_blocking(steps, "aio.Log.writer")
+        try:
+            return LogWriter(self.name, line)
+        except BaseException:
+            line.release()  # Its caller was interrupted, and nobody has it.
+            raise
 
     def read(self, start: Start = None, end: Start = None, *, skip_lost: bool = False) -> Iterator[Entry]:
         """The log's entries in order, from start (included) to end (left out), then it ends.

@@ -103,8 +103,8 @@ MUTANTS = (
         (
             (
                 _CONSUMING,
-                "        except BaseException:\n            runtime.handles.discard(self._note)\n            raise\n",
-                "        except BaseException:\n            _KEPT.append(self._note)\n            raise\n",
+                "                lease.let_go()\n                runtime.handles.discard(self._note)\n",
+                "                lease.let_go()\n                _KEPT.append(self._note)\n",
             ),
             (
                 _CONSUMING,
