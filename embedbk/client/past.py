@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_PAST", "PRODUCERS_LOCK", "Past", "Tenure", "pair"]
 
-# Finding an append and queueing it are one step.
-PRODUCERS_LOCK = free_in_children(threading.Lock())
+# Finding an append and queueing it are one step. Re-entrant: a signal handler may append while its thread does.
+PRODUCERS_LOCK = free_in_children(threading.RLock())
 _BOUND_LOOK = 64  # After so many entries queued on a condition, the acknowledged ones are forgotten.
 _HEIRS_MAX = 16  # So many ledgers that failed are remembered, so that places in them are still known.
 _NEVER_NEXT = LEDGER_ID_MAX  # No ledger has so many entries: a condition that is not met.

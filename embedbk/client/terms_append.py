@@ -61,16 +61,10 @@ async def queue_on(
             entry_id = writing.try_append_with(data, attributes, expected, told)
         else:
             with PRODUCERS_LOCK:
-                held = None if producer is None else handle.producers.find(producer)
-                if held is not None:
-                    return held
-                try:
-                    entry_id = writing.try_append_with(data, attributes, expected, told)
-                    _note(handle, terms, producer, expected, told)
-                except BaseException:
-                    # A signal handler raised behind the append: the entry that is queued is found by the next try.
-                    _note(handle, terms, producer, expected, told)
-                    raise
+                found = _find_or_queue(handle, terms, producer, expected, (data, attributes), told)
+            if isinstance(found, Position):
+                return found
+            entry_id = found
         if entry_id >= 0:
             return Position(handle.ledger_id, entry_id)
         if entry_id == PACKER_CONFLICT:
@@ -82,6 +76,35 @@ async def queue_on(
                 hint="as many bytes are in flight, or in the log, as are allowed: try again in a moment",
             )
         await handle.room()
+
+
+def _find_or_queue(
+    handle: Appending,
+    terms: AppendTerms,
+    producer: Producer | None,
+    expected: int,
+    entry: tuple[Buffer, bytes],
+    told: list[int],
+) -> Position | int:
+    """Where the entry stands already; else queue it, and note it: its id, or why not. Held locked, by a lock that lets
+    a signal handler of this thread in."""
+    producers = handle.producers
+    before = producers.begun
+    try:
+        if producer is not None:
+            producers.begin(producer)
+            held = producers.find(producer)
+            if held is not None:
+                return held
+        entry_id = handle.writing.try_append_with(*entry, expected, told)
+        _note(handle, terms, producer, expected, told)
+        return entry_id
+    except BaseException:
+        # A signal handler raised behind the append: the entry that is queued is found by the next try.
+        _note(handle, terms, producer, expected, told)
+        raise
+    finally:
+        producers.begun = before
 
 
 def _note(

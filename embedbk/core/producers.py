@@ -23,13 +23,29 @@ PRODUCERS_MAX = 10_000  # Remembered; the one that appended longest ago is forgo
 class Producers:
     """The windows of all producers of one log or ledger."""
 
-    __slots__ = ("_windows", "producers_max", "sequences_max")
+    __slots__ = ("_windows", "begun", "producers_max", "sequences_max")
 
     def __init__(self, sequences_max: int = SEQUENCES_MAX, producers_max: int = PRODUCERS_MAX) -> None:
         self.sequences_max = sequences_max
         self.producers_max = producers_max
         # Producer id -> sequence -> where; producers by their last append, sequences rising. None before the first.
         self._windows: OrderedDict[int, OrderedDict[int, Position]] | None = None
+        self.begun: tuple[
+            int, ...
+        ] = ()  # The producers whose appends are between finding and noting, by their ids.
+
+    def begin(self, producer: Producer) -> None:
+        """An append of this producer comes to finding and noting; who called this puts `begun` back behind them.
+
+        Raises UsageError: another one is there, which this one interrupts.
+        """
+        if producer.producer_id in self.begun:
+            raise UsageError(
+                f"producer {producer.producer_id} is in the middle of another append in this thread, which this one "
+                "interrupts, in a signal handler say; nothing was appended",
+                hint="give the handler a producer of its own",
+            )
+        self.begun = (*self.begun, producer.producer_id)
 
     def find(self, producer: Producer) -> Position | None:
         """Where this append stands already; None when it is to be done.

@@ -155,7 +155,8 @@ class Loop:
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         # No thread may write to a descriptor that was closed and given out again.
-        self._wake_lock = threading.Lock()
+        # Re-entrant: a signal handler may call while its thread wakes the loop.
+        self._wake_lock = threading.RLock()
         self._poll: LoopPoll = poll or select.poll()
         self._is_own_poll = poll is not None
         self._is_stopping = False

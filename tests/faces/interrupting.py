@@ -1,4 +1,5 @@
-"""Interrupts a call at each point at which CPython runs signal handlers: where a function begins, and behind a call."""
+"""Runs a signal handler at each point of a call at which CPython runs them: where a function begins, and behind a
+call."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from types import FrameType
 
 import embedbk
 
-__all__ = ["Interrupted", "interruptions"]
+__all__ = ["Interrupted", "handled", "interruptions"]
 
 _LIBRARY = str(Path(embedbk.__file__).parent)
 
@@ -18,8 +19,12 @@ class Interrupted(KeyboardInterrupt):
     """What the handler raises."""
 
 
-def _interrupted(call: Callable[[], object], point: int) -> Interrupted | None:
-    """What came of the call where the handler raised at its point; None: it was done before that."""
+def _stop() -> None:
+    raise Interrupted
+
+
+def handled(call: Callable[[], object], point: int, handler: Callable[[], object]) -> bool:
+    """Whether the call came to its point, at which this thread ran the handler. Raises what either raises."""
     seen = 0
 
     def look(frame: FrameType, event: str, _: object) -> None:
@@ -28,23 +33,26 @@ def _interrupted(call: Callable[[], object], point: int) -> Interrupted | None:
             seen += 1
             if seen == point:
                 sys.setprofile(None)
-                raise Interrupted
+                handler()
 
     before = sys.getprofile()
     try:
         sys.setprofile(look)
         call()
-    except Interrupted as stopped:
-        return stopped
     finally:
         sys.setprofile(before)
-    assert seen < point, "what a signal handler raises is the caller's"
-    return None
+    return seen >= point
 
 
-def interruptions(call: Callable[[int], object], begin: int = 1) -> Iterator[tuple[int, Interrupted]]:
+def interruptions(call: Callable[[int], object]) -> Iterator[tuple[int, Interrupted]]:
     """Call call(point) again and again, each time stopped at a later point, until it is done before that."""
-    point = begin
-    while (stopped := _interrupted(lambda: call(point), point)) is not None:  # noqa: B023
-        yield point, stopped
+    point = 1
+    while True:
+        try:
+            came = handled(lambda: call(point), point, _stop)  # noqa: B023
+        except Interrupted as stopped:
+            yield point, stopped
+        else:
+            assert not came, "what a signal handler raises is the caller's"
+            return
         point += 1

@@ -3,10 +3,14 @@ whoever calls next goes on."""
 
 from __future__ import annotations
 
+import itertools
+import threading
+
 import pytest
 
 import embedbk
-from tests.faces.interrupting import interruptions
+from embedbk.host.loop import Loop
+from tests.faces.interrupting import handled, interruptions
 
 # A call that is stopped where it begins has made steps that nobody takes.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -64,3 +68,116 @@ def test_a_plain_append_that_was_interrupted_keeps_no_other_waiting(
     entries = [int(bytes(entry)) for entry in bk.log(log_name).read()]
     assert tried
     assert len(entries) == len(set(entries))
+
+
+def test_who_was_interrupted_in_an_append_keeps_no_roll_waiting(bk: embedbk.Client, log_name: str) -> None:
+    """P8.2: a roll waits until nobody is in the middle of an append. One whose caller a signal had stopped as it came
+    in, or left, counted as inside for ever: each roll held all appends back until its time was over, and failed."""
+    with bk.log(log_name).writer() as writer:
+        tried = [point for point, _ in interruptions(lambda at: writer.append(b"%d" % at, timeout_s=60))]
+        tried += [point for point, _ in interruptions(lambda at: writer.append_many([b"0", b"1"]))]
+        before = writer.ledger_id
+        writer.roll()
+        assert writer.ledger_id != before
+    assert tried
+
+
+def test_a_lock_whose_block_was_interrupted_where_it_begins_or_ends_is_let_go(bk: embedbk.Client) -> None:
+    """P9.3: who does not hold it any more lets the next one have it. A signal between the listing of a request and the
+    wait for it, or behind the answer, left a hold that nobody had: its client was refused the lock for ever, and every
+    other client waited."""
+    lock = bk.lock("interrupted")
+
+    def hold(_: int) -> None:
+        with lock:
+            pass
+
+    for _ in interruptions(hold):
+        if lock.is_held:  # Stopped before its end began.
+            lock.release()
+        assert lock.acquire(60)
+        lock.release()
+
+
+def test_a_call_that_was_interrupted_keeps_the_host_waiting_for_nothing(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """ARCHITECTURE.md: no thread of a user's keeps the host's from going on. One that a signal stopped as it took the
+    lock of a future kept that, and the host's thread waited for it with all of its nodes."""
+    for _ in interruptions(lambda _: bk.log_exists(log_name)):
+        assert not bk.log_exists(log_name)
+
+
+def test_a_signal_handler_appends_while_its_thread_does(bk: embedbk.Client, log_name: str) -> None:
+    """P3.1: finding an append and queueing it are one step, also where a handler of the same thread appends in
+    between: it waited for its own thread for ever. One that appends under the same producer is refused."""
+    log = bk.log(log_name)
+    appended: list[int] = []
+
+    def work() -> None:
+        with log.writer() as writer:
+            for point in itertools.count(1):
+                came = handled(
+                    lambda: writer.append(b"%d" % (2 * point), producer=(1, point)),  # noqa: B023
+                    point,
+                    lambda: writer.append(b"%d" % (2 * point + 1), producer=(2, point)),  # noqa: B023
+                )
+                appended.append(2 * point)
+                if not came:
+                    return
+                appended.append(2 * point + 1)
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(300)
+    assert not worker.is_alive()
+    assert sorted(int(bytes(entry)) for entry in log.read()) == sorted(appended)
+
+
+def test_a_handler_that_repeats_the_append_that_it_interrupts_does_not_double_it(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """P3.1: it is answered with the position, or refused where that is not known yet."""
+    refused = 0
+
+    def work() -> None:
+        nonlocal refused
+        with bk.log(log_name).writer() as writer:
+
+            def again() -> None:
+                nonlocal refused
+                try:
+                    writer.append(b"%d" % point, producer=(1, point))
+                except embedbk.UsageError as error:
+                    refused += error.definite
+
+            for point in itertools.count(1):
+                if not handled(lambda: writer.append(b"%d" % point, producer=(1, point)), point, again):  # noqa: B023
+                    return
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(300)
+    assert not worker.is_alive()
+    entries = [int(bytes(entry)) for entry in bk.log(log_name).read()]
+    assert refused
+    assert entries == list(range(1, len(entries) + 1))
+
+
+def test_a_signal_handler_calls_the_loop_that_its_thread_is_about_to_wake() -> None:
+    """ARCHITECTURE.md: other threads reach the loop by `call`. The loop may have seen the wake-up before the thread
+    that woke it let go of its lock, and a handler that ran there woke it again, and waited for its own thread."""
+    loop = Loop("test")
+    done: list[int] = []
+
+    def work() -> None:
+        with loop._wake_lock:
+            loop.call(lambda: done.append(1))
+
+    worker = threading.Thread(target=work, daemon=True)
+    worker.start()
+    worker.join(60)
+    assert not worker.is_alive()
+    loop.turn()
+    loop.stop()
+    assert done == [1]

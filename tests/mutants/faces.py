@@ -180,11 +180,14 @@ MUTANTS = (
         (
             (
                 _TERMS_APPEND,
-                "            with PRODUCERS_LOCK:\n                held = None if producer is None else handle.producers.find(producer)\n",
+                "            with PRODUCERS_LOCK:\n                found = ",
                 "            held = None if producer is None else handle.producers.find(producer)\n"
                 "            await Moved(writing.signal, lambda: False, 0.02)\n"
-                "            with PRODUCERS_LOCK:\n",
+                "            if held is not None:\n"
+                "                return held\n"
+                "            with PRODUCERS_LOCK:\n                found = ",
             ),
+            (_TERMS_APPEND, "            held = producers.find(producer)\n", "            held = None\n"),
         ),
         (_TERMS + "many_threads_that_repeat_each_other_append_once",),
     ),
