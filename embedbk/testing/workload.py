@@ -184,7 +184,7 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
     if ends == "close":
         world.close_writing(client, writing)
         yield Until(writing.closed.done, 120 * SECOND)
-        writing.closed.result(0)
+        writing.closed.result()
 
 
 def _settled(writing: Writing, count: int, timeout_ns: int = 60 * SECOND) -> Until:

@@ -593,16 +593,16 @@ def test_a_client_that_closes_fails_what_is_on_its_way(place: Place) -> None:
     assert isinstance(failed, MetadataUnavailable) and "closed" in str(failed)
     assert not failed.definite
     with pytest.raises(MetadataUnavailable):
-        writing.closed.result(0)
+        writing.closed.result()
     with pytest.raises(MetadataUnavailable):
-        waiting.future.result(0)
+        waiting.future.result()
     with pytest.raises(MetadataUnavailable) as refused:
         writing.try_append(b"one")
     assert refused.value.definite
     late = OneResult(Asking([]))
     client.run(place.now_ns, late)
     with pytest.raises(MetadataUnavailable):
-        late.future.result(0)
+        late.future.result()
     outcomes: list[Result] = []
     client.metadata.request(place.now_ns, Txn([], []), lambda _, result: outcomes.append(result))
     assert isinstance(outcomes[0], Refusal)
@@ -620,7 +620,7 @@ def test_a_loop_that_failed_is_told_to_who_waits(place: Place) -> None:
     client.close(ZeroDivisionError("a bug"))
     for waiting in (writing.closed, place.start(client, Asking([])).future):
         with pytest.raises(EmbedbkError, match="a bug") as failed:
-            waiting.result(0)
+            waiting.result()
         assert not isinstance(failed.value, MetadataUnavailable)
         assert isinstance(failed.value.__cause__, ZeroDivisionError)
     assert isinstance(asked[0], Refusal)
@@ -796,5 +796,5 @@ def test_a_core_that_ends_while_it_is_told_leaves_the_rest_untold(place: Place) 
     operation = place.start(client, core)
     place.turns()
     assert len(core.heard) == 1
-    assert operation.future.result(0) == core.heard[0][0]
+    assert operation.future.result() == core.heard[0][0]
     assert operation not in client.operations

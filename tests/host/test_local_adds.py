@@ -121,7 +121,7 @@ class Side:
     def close_ledger(self, writing: Writing) -> int:
         self.client.close_writing(self.place.now_ns, writing)
         self.rest(30)
-        return writing.closed.result(0)
+        return writing.closed.result()
 
     def metadata(self, writing: Writing) -> Any:
         records = self.place.metadata.core.catalog.page(
@@ -256,7 +256,7 @@ def test_closing_waits_for_what_is_under_way(side: Side) -> None:
     assert side.metadata(writing).state == LedgerState.OPEN
     side.place.held = set()
     side.rest(30)
-    assert writing.closed.result(0) == 7
+    assert writing.closed.result() == 7
     assert side.metadata(writing).last_entry == 7
 
 
