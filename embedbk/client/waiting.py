@@ -17,6 +17,7 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
+from embedbk.host.loop import HOST_THREADS
 from embedbk.host.outcome import Outcome
 from embedbk.host.signal import Signal, Watermark
 
@@ -341,7 +342,14 @@ class Roused(Generic[T]):
 
 
 def refuse_in_event_loop(aio_twin: str) -> None:
-    """Raises UsageError in a thread whose event loop runs: blocking it would stop every task there."""
+    """Raises UsageError in a thread whose event loop runs: blocking it would stop every task there. Likewise in the
+    thread of a host: all of its nodes would stand still, and what is waited for would never come."""
+    if threading.get_ident() in HOST_THREADS:
+        raise UsageError(
+            "this call blocks, and runs in the thread that serves the nodes of an embedbk client or cluster, which "
+            "would all stand still; nothing was done",
+            hint="in a logging handler: give it its records by a logging.handlers.QueueHandler",
+        )
     # Not imported, or being imported by another thread just now: no loop runs.
     running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
     if running_loop is not None and running_loop() is not None:

@@ -20,9 +20,24 @@ from typing import Protocol, runtime_checkable
 
 from embedbk.forking import free_in_children
 
-__all__ = ["Beside", "Leaver", "Loop", "Node", "Waiter", "clock_ns", "start_with_stack", "unix_ms"]
+__all__ = [
+    "HOST_THREADS",
+    "Beside",
+    "Leaver",
+    "Loop",
+    "Node",
+    "Waiter",
+    "clock_ns",
+    "start_with_stack",
+    "unix_ms",
+]
 
 logger = logging.getLogger(__name__)
+
+# The idents of the threads that run loops: what waits for a node waits for ever there. Users' code may come by all the
+# same, in a handler of what is logged here, or in a finalizer.
+HOST_THREADS: set[int] = set()
+os.register_at_fork(after_in_child=HOST_THREADS.clear)
 
 _LOOK_NS_MAX = 1_000_000_000  # The loop looks around this often even if nothing asks for it.
 _CALLS_PER_TURN_MAX = 1024
@@ -228,6 +243,7 @@ class Loop:
         self._is_stopping = True
 
     def _run(self) -> None:
+        HOST_THREADS.add(threading.get_ident())
         try:
             while not self._is_stopping:
                 self.turn()
@@ -237,6 +253,7 @@ class Loop:
             logger.critical("the embedbk loop ends by a failure", exc_info=True)
         finally:
             self._close()
+            HOST_THREADS.discard(threading.get_ident())
 
     def turn(self) -> None:
         """Wait for readiness or a deadline, then step the nodes that it concerns, and those that they give work to."""

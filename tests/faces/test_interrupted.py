@@ -4,6 +4,8 @@ whoever calls next goes on."""
 from __future__ import annotations
 
 import itertools
+import logging
+import queue
 import threading
 
 import pytest
@@ -181,3 +183,29 @@ def test_a_signal_handler_calls_the_loop_that_its_thread_is_about_to_wake() -> N
     loop.turn()
     loop.stop()
     assert done == [1]
+
+
+def test_a_logging_handler_that_appends_in_the_hosts_thread_is_refused(
+    bk: embedbk.Client, log_name: str
+) -> None:
+    """ARCHITECTURE.md: the host's thread waits for nobody. A handler that appended what was logged there stopped all
+    nodes of the process for ever."""
+    heard: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    with bk.log(log_name).writer() as writer:
+
+        class Appending(logging.Handler):
+            def emit(self, record: logging.LogRecord) -> None:
+                try:
+                    writer.append(record.getMessage().encode())
+                except embedbk.UsageError as refused:
+                    heard.put(refused)
+
+        handler, logger = Appending(), logging.getLogger("embedbk.host.tested")
+        logger.addHandler(handler)
+        try:
+            bk._runtime.call(lambda: logger.warning("%s", "a bookie is away"))
+            refused = heard.get(timeout=60)
+        finally:
+            logger.removeHandler(handler)
+        assert "nothing was done" in str(refused)
+        assert writer.append(b"one", timeout_s=60).entry_id == 0
