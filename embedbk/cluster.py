@@ -32,6 +32,7 @@ from embedbk import errors
 from embedbk.client.address import url_of
 from embedbk.client.beginning import check_bookies_path, holds_log, is_new, make
 from embedbk.client.devices import Devices
+from embedbk.codec.quorum_messages import QuorumTold
 from embedbk.config import Settings, check_flag, check_seconds, settings_of
 from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from embedbk.ids import check_bookie_id
@@ -169,7 +170,8 @@ class Cluster:
         directory: where they live; a temporary one, removed at the end, if None.
         bookies: how many, named b1, b2 ...
         members: how many metadata members, named m1, m2 ...: 1, 3, 5 or 7. One of three may fail, two of five. An
-            existing cluster may be opened with more of them: they join. With several, each listens where it did before.
+            existing cluster may be opened with more of them: they join, and all vote, also those that an earlier start
+            let in and was ended. With several, each listens where it did before.
         listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
         settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
         create: whether missing or empty directories become those of a new cluster, or of new bookies; as `embedbk.open`
@@ -293,9 +295,12 @@ class Cluster:
             for member in members[1:]:
                 member.say(",".join(members[0].endpoints))
             self._wait_ready(members[1:], deadline)
-            if len(members) > 1 and joining:
+            if len(members) > 1:
                 quorum = self._quorum(members[0].endpoints, deadline - time.monotonic())
-                quorum.change(all_vote, "the change by which all members vote")
+                quorum.change(
+                    lambda leader: all_vote(leader) if joining or self._only_learns(leader) else None,
+                    "the change by which all members vote",
+                )
             for bookie in bookies:
                 bookie.say(",".join(self._endpoints()))
             self._wait_ready(bookies, deadline)
@@ -304,6 +309,12 @@ class Cluster:
             self._forget_all()
             raise
         return self
+
+    def _only_learns(self, leader: QuorumTold) -> bool:
+        """Whether a member never voted: an earlier start let it in, and ended before all voted."""
+        voters = {each.member.name for each in leader.members if each.role == "voter"}
+        learners = {each.member.name for each in leader.members if each.role == "learner"}
+        return not voters >= learners & set(self.members)
 
     def _make_directory(self) -> Path:
         if self._given is None:

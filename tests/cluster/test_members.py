@@ -229,6 +229,22 @@ def test_an_operator_fixes_the_election_base_and_gives_it_back(tmp_path: Path) -
         assert "allowed are 150 to 10000" in said
 
 
+def test_a_start_lets_all_vote_whom_an_earlier_one_only_let_in(tmp_path: Path) -> None:
+    """RAFT.md, 7: a start of three members that was ended before all voted leaves learners; with the only voter's disk
+    everything would be lost."""
+    with Cluster(tmp_path, bookies=1, settings=PATIENT) as cluster:
+        seed = cluster.url.removeprefix("embedbk://")
+        for name in ("m2", "m3"):
+            learner = [sys.executable, "-m", "embedbk", "metadata", "--join", seed, "--name", name]
+            learner += ["--dir", str(tmp_path / name), "--listen", "tcp://127.0.0.1:0"]
+            with subprocess.Popen(learner, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                process.stdout.readline()  # It says so when it receives the log.
+                process.terminate()
+    with Cluster(tmp_path, bookies=1, members=3, settings=PATIENT) as cluster:
+        assert [each["role"] for each in status(cluster.url)["members"]] == ["voter"] * 3
+
+
 def test_a_change_goes_on_at_the_next_leader_when_the_one_that_was_seen_is_gone(tmp_path: Path) -> None:
     """RAFT.md, 7: whoever asks the leader for a change asks the next one, too, while there is time."""
     with Cluster(tmp_path, bookies=1, members=3, settings=PATIENT) as cluster:
