@@ -22,7 +22,7 @@ from embedbk.codec.lineages import lineage_text
 from embedbk.codec.metadata_messages import GENERATION_BITS, Record
 from embedbk.codec.quorum_messages import MetTold
 from embedbk.codec.registration import BOOKIES_PREFIX, COOKIES_PREFIX, decode_registration
-from embedbk.errors import StorageError, UsageError
+from embedbk.errors import EmbedbkError, StorageError, UsageError
 from embedbk.ids import check_member_name
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.levels import LEVEL_OF_LINEAGES
@@ -59,13 +59,25 @@ def take_snapshot(quorum: Quorum, file: Path) -> CommandResult:
     if file.exists():
         raise UsageError(f"{file} is there: nothing is written over it", hint="name another file")
     try:
-        with part.open("wb") as writing:
+        # Its own from here on: another command that wrote into it would change a copy that was found whole.
+        writing = part.open("xb")
+    except FileExistsError:
+        raise UsageError(
+            f"{part} is there, of a command that writes it now, or of one that did not end",
+            hint="if none runs, remove it, and say the command again",
+        ) from None
+    except OSError as refused:
+        raise StorageError(f"{file} cannot be written: {refused}", definite=True) from refused
+    try:
+        with writing:
             quorum.take_snapshot(writing.write)
             writing.flush()
             os.fsync(writing.fileno())
         kept = read_snapshot(part)
         part.rename(file)
         _sync(file.absolute().parent)
+    except EmbedbkError:
+        raise  # Also one that is an OSError, as that no answer came in time: the file is not what failed.
     except OSError as refused:
         raise StorageError(f"{file} cannot be written: {refused}", definite=True) from refused
     finally:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import embedbk
+from embedbk.cli.backup import take_snapshot
 from embedbk.cli.lost_ledgers import _held
 from embedbk.cluster import Cluster
-from embedbk.codec.quorum_messages import AskHeld, HeldTold
-from embedbk.errors import EmbedbkError, MetadataUnavailable, UsageError
+from embedbk.codec.quorum_messages import AskHeld, HeldTold, SnapshotCut
+from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, UsageError
 from embedbk.host.loop import clock_ns
 from embedbk.quorum import Quorum
 from tests.cluster.test_members import PATIENT, embedbk_command, status
@@ -245,6 +246,27 @@ def test_an_embedded_cluster_is_brought_back_beside_its_bookies(tmp_path: Path) 
                 orders.append(b"%d" % number)
             assert [bytes(each) for each in bk.log("orders").read()][-1] == b"%d" % number
     assert taken["generation"] == 0
+
+
+def test_a_copy_is_written_by_one_command_at_a_time(tmp_path: Path) -> None:
+    """METADATA.md, 10: what one found whole is not what another writes."""
+    file, words = tmp_path / "copy", list[str]()
+
+    class Slow(Quorum):
+        """While it waits for the next piece, the same command is said once more."""
+
+        def take_snapshot(self, write: Callable[[bytes], object]) -> SnapshotCut:
+            write(b"a piece")
+            with pytest.raises(UsageError) as refused:
+                take_snapshot(self, file)
+            words.append(str(refused.value))
+            assert [each.name for each in tmp_path.iterdir()] == ["copy.part"]
+            raise OperationTimeout("no answer came in time")
+
+    with pytest.raises(OperationTimeout, match=r"^no answer came in time"):
+        take_snapshot(Slow(["tcp://127.0.0.1:1"], 1.0), file)
+    assert f"{file}.part is there, of a command that writes it now" in words[0]
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_bookie_whose_note_is_damaged_counts_as_one_that_does_not_answer(tmp_path: Path) -> None:
