@@ -209,6 +209,9 @@ class Governing:
                     return Acknowledged(0)
                 if not raft.knows(member)[0]:
                     return Refusal(REFUSED, f"{to.name} is not heard: start it, or name another voter")
+                if not raft.keeps_up(member):  # Nothing is proposed while leadership waits for a member.
+                    text = f"{to.name} lags: it has entry {raft.knows(member)[2]}, and {raft.commit_index} is committed"
+                    return Refusal(REFUSED, f"{text}: let it catch up, or name another voter")
                 return TransferRequested(now_ns, member)
         raise AssertionError(operation)
 

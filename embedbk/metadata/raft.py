@@ -211,6 +211,13 @@ class Raft:
         nonce = self._state.boot.nonce if member == self.member else self._heard.get(member, (b"", 0))[0]
         return self._leading.is_heard(member), nonce, self._leading.durable_index(member)
 
+    def keeps_up(self, member: MemberId) -> bool:
+        """Whether this member leads, and knows that the other has what was committed a moment ago."""
+        leading = self._leading
+        if leading is None:
+            return False
+        return leading.durable_index(member) >= min(self.commit_index, leading.settled_index)
+
     @property
     def deadline_ns(self) -> int | None:
         """None: time alone changes nothing."""

@@ -224,4 +224,11 @@ MUTANTS = (
         ((_GOVERNING, "if wrong := _why_none(given):", 'if wrong := "":'),),
         (_ASKED + "what_can_be_no_member_is_refused_before_it_is_logged",),
     ),
+    Mutant(
+        "join-whoever-lags-is-handed-leadership",
+        "RAFT.md, 7",
+        "an operator who asks again and again for a transfer to a slow member keeps everybody from committing",
+        ((_GOVERNING, "if not raft.keeps_up(member):", "if False:"),),
+        (_ASKED + "leadership_goes_to_nobody_that_lags",),
+    ),
 )  # fmt: skip

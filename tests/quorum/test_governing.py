@@ -274,6 +274,27 @@ def test_a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_as
     assert office.begin(leader, ChangeVoters(0, ()))[1] is None
 
 
+def test_leadership_goes_to_nobody_that_lags() -> None:
+    """RAFT.md, 7: while a transfer waits for a member nothing is proposed; who asks for it again and again, as the
+    command does, would let nothing be committed."""
+    office = Office("abc")
+    leader, world = office.leader(), office.world
+    slow = next(each for each in world.members.values() if each is not leader)
+    slow.sync_ms = 60_000
+    for _ in range(5):
+        world.propose()
+        world.run(500)
+    for _ in range(5):
+        assert f"{slow.member.name} lags" in refused(office.ask(TransferLeadership(name_of(slow.member))))[1]
+        assert leader.raft is not None and leader.raft.why_full(1, 0) == ""
+    slow.sync_ms = 1
+    slow.sync()
+    world.run(2000)
+    assert office.ask(TransferLeadership(name_of(slow.member))) == Acknowledged(0)
+    world.run(2000)
+    assert office.leader() is slow
+
+
 @pytest.mark.parametrize("after_ms", [0, 1, 2, 3, 4, 6, 8, 12, 20])
 def test_a_leader_that_is_killed_while_others_join_leaves_a_change_that_is_whole_or_was_none(
     after_ms: float,
