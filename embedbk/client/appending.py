@@ -471,6 +471,8 @@ class Appending:
         """Take no more appends; queued entries are still sent, until `close_behind`."""
         self.runtime.check()
         self._end_use()
+        if self.writing.packer.open_count():
+            self.runtime.wake_writing(self.writing)  # Its last frame grows no more, and waits for nothing.
 
     async def drained(self) -> bool:
         """Wait until all that was queued before `leave` is on the disks of its ack quorum. False: the handle failed,

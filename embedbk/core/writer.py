@@ -152,7 +152,7 @@ class Writer(Machine):
         frames grow with load, and where little is appended none waits. Two at a time at any load would be many more
         messages, whose processor time is what appends wait for then.
 
-        waiting: entries in the open frame.
+        is_full: it does not grow any more. waiting: entries in the open frame.
         """
         if (
             self.state is not WriterState.OPEN

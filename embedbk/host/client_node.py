@@ -361,9 +361,9 @@ class ClientNode:
             elif self.courses.pump(now_ns, writing):
                 return
         while not writing.is_over and (packer.open_count() or packer.has_full()):
-            if not is_last and not writing.core.wants_frame(
-                is_full=packer.has_full(), waiting=packer.open_count()
-            ):
+            # The last frame of a handle that takes no more appends does not grow.
+            is_full = packer.has_full() or packer.is_stopped
+            if not is_last and not writing.core.wants_frame(is_full=is_full, waiting=packer.open_count()):
                 break
             if is_last and (writing.error is not None or writing.failure is not None):
                 break

@@ -142,7 +142,10 @@ static bool wants_frame(const struct ebk_link_adds *adds)
     const struct ebk_packer_state *state = ebk_packer_state(adds->settings.packer);
     if (adds->flight->pending_bytes >= adds->settings.bytes_max || is_pressed(adds)) return false;
     if (__atomic_load_n(&state->full_count, __ATOMIC_RELAXED) > 0) return out_count(adds) < OUT_MAX;
-    return __atomic_load_n(&state->open_count, __ATOMIC_RELAXED) >= wanted_count(adds);
+    const uint32_t open_count = __atomic_load_n(&state->open_count, __ATOMIC_RELAXED);
+    /* The last frame of a handle that takes no more appends does not grow, so it goes like a full one. */
+    if (__atomic_load_n(&state->is_stopped, __ATOMIC_RELAXED)) return open_count > 0 && out_count(adds) < OUT_MAX;
+    return open_count >= wanted_count(adds);
 }
 
 /* For any frame: its size is known only when it is sealed, and then it must go to an ack quorum at once: not to a seat

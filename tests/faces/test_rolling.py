@@ -379,6 +379,28 @@ def test_a_client_that_goes_away_while_its_log_rolls_hangs_nowhere(
         assert [int(bytes(entry)) for entry in client.log(NAME).read()] == list(range(100))
 
 
+def test_the_last_frame_of_a_ledger_that_is_left_waits_for_no_answer(cluster: Cluster) -> None:
+    """P8.2 (ii): what is appended to the next ledger waits for it, and it grows no more. Else: it is sent when a frame
+    in front of it is acknowledged, and all that comes waits for one more round of answers."""
+    client = cluster.client("w")
+    writer = client.log(NAME).writer(roll=NEVER)
+    first = writer.append(b"one").ledger_id
+    end = cluster.drop_messages("AddRequest", ledger_id=first, verdict=Treatment(delay_ns=1_500_000_000))
+    late = []
+    for number in range(5):
+        late.append(writer.append_nowait(b"%d" % number))
+        cluster.run_for(0.01)
+    before = writer._appending.writing
+    assert before.core.lap < before.packer.last_entry, "two frames are out, so that the third may grow"
+    client._runtime.behind(writer._line.roll())
+    cluster.run_for(1.0)
+    assert writer.ledger_id != first and not any(each.done() for each in late)
+    assert before.core.lap == before.packer.last_entry
+    end()
+    assert [each.result().entry_id for each in late] == [1, 2, 3, 4, 5]
+    writer.close()
+
+
 def test_nothing_is_sent_to_the_next_ledger_before_all_adds_are_done(cluster: Cluster) -> None:
     """P8.2 (ii). Else: b in the next ledger is acknowledged, while a, sent before it, dies with the present one."""
     client = cluster.client("w")

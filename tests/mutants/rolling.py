@@ -547,4 +547,45 @@ MUTANTS = (
         ),
         (_ENDS + "another_list_or_epoch_keeps_no_ledger_from_being_closed",),
     ),
+    Mutant(
+        "the-last-frame-waits-for-more",
+        "P8.2",
+        "the last frame of a ledger that is left waits for an answer, and the next ledger for one more",
+        (
+            (
+                "embedbk/host/client_node.py",
+                "            is_full = packer.has_full() or packer.is_stopped\n",
+                "            is_full = packer.has_full()\n",
+            ),
+        ),
+        (_FACES + "the_last_frame_of_a_ledger_that_is_left_waits_for_no_answer",),
+    ),
+    Mutant(
+        "nobody-sends-the-last-frame",
+        "P8.2",
+        "who sends is not told that the last frame of a ledger grows no more",
+        (
+            (
+                _APPENDING,
+                "self.runtime.wake_writing(self.writing)  # Its last frame",
+                "pass  # Its last frame",
+            ),
+        ),
+        (_FACES + "the_last_frame_of_a_ledger_that_is_left_waits_for_no_answer",),
+    ),
+    Mutant(
+        "the-last-frame-waits-for-more-in-c",
+        "P8.2",
+        "the last frame of a ledger that is left waits for an answer, where C seals it",
+        (
+            (
+                "native/road/link_adds.c",
+                "    if (__atomic_load_n(&state->is_stopped, __ATOMIC_RELAXED)) return",
+                "    if (false) return",
+            ),
+        ),
+        (
+            "tests/transports/test_link_adds.py::test_the_last_frame_of_a_handle_that_takes_no_more_waits_for_nothing",
+        ),
+    ),
 )

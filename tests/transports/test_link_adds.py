@@ -331,6 +331,23 @@ def test_a_partial_frame_waits_until_it_is_as_large_as_the_one_on_its_way(client
     assert client.append(10, 10, 10, 10) == 0, "two are out"
 
 
+def test_the_last_frame_of_a_handle_that_takes_no_more_waits_for_nothing(client: Client) -> None:
+    """P8.2 (ii): it does not grow, so it goes like a full one, however much is out."""
+    for _ in range(2):
+        client.append(10, 10, 10)
+        client.wait()
+    client.append(10)
+    client.wait()
+    assert client.adds.tell(clock_ns()).pending == 2
+    client.packer.stop()
+    client.wait()
+    assert client.adds.tell(clock_ns()).pending == 3
+    client.wait()
+    assert client.adds.tell(clock_ns()).pending == 3
+    frames = [request.frames[0][0] for request in client.requests(0, 3)]
+    assert [(frame.first_entry, frame.last_entry) for frame in frames] == [(1, 3), (4, 6), (7, 7)]
+
+
 def test_a_partial_frame_does_not_wait_for_a_large_one(client: Client) -> None:
     """As `Writer.wants_frame`: beside a large frame another costs little."""
     assert lib.EBK_LARGE_FRAME_BYTES == LARGE_FRAME_BYTES
