@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any
 
 from embedbk.cli.operators import CommandResult, Commands, client_of
@@ -28,8 +30,38 @@ def run_sql(arguments: Sequence[str]) -> int:
 def _sql(reach: Reach, options: argparse.Namespace) -> CommandResult:
     with reach() as client:
         answer = sql(client, options.question)
-    rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+    names = _each_once(answer.columns)
+    rows = [dict(zip(names, map(_of_json, row), strict=True)) for row in answer.rows]
     return CommandResult({"rows": rows}, _table(answer.columns, answer.rows))
+
+
+def _each_once(columns: Sequence[str]) -> list[str]:
+    """Their names, the second `log` as `log_1`: an object of JSON has a name only once."""
+    names: list[str] = []
+    for column in columns:
+        name, number = column, 0
+        while name in names or (number and name in columns):
+            number += 1
+            name = f"{column}_{number}"
+        names.append(name)
+    return names
+
+
+def _of_json(value: Any) -> Any:
+    """What DuckDB gives, as JSON has it: a time, and a number that is none, as text; bytes in hex."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, Decimal):
+        value = int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, int | float) and math.isfinite(value):
+        return value
+    if isinstance(value, bytes):
+        return value.hex()
+    if isinstance(value, list | tuple):
+        return [_of_json(each) for each in value]
+    if isinstance(value, dict):
+        return {str(name): _of_json(each) for name, each in value.items()}
+    return str(value)
 
 
 def _table(columns: Sequence[str], rows: Sequence[tuple[Any, ...]]) -> str:

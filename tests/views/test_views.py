@@ -188,6 +188,16 @@ class TestSql:
             assert json.loads(capsys.readouterr().out) == {
                 "rows": [{"log": "orders", "ledgers": 1, "sealed": None}]
             }
+            # VIEWS.md: each column is in the answer, and a time or a fraction ended with a stack of Python's.
+            question = (
+                "SELECT x.log, y.log, 'log_1' AS log_1, 1.5, 2::decimal, 'nan'::double, 'ab'::blob, [now() - now()], "
+                "{'at': epoch_ms(0)} FROM logs x, logs y"
+            )
+            assert main(["sql", question, "--at", str(tmp_path / "data"), "--json"]) == 0
+            ((row),) = json.loads(capsys.readouterr().out)["rows"]
+            assert list(row)[:3] == ["log", "log_2", "log_1"]
+            expected = ["orders", "orders", "log_1", 1.5, 2, "nan", "6162", ["0:00:00"]]
+            assert list(row.values()) == [*expected, {"at": "1970-01-01 00:00:00"}]
             assert main(["sql", "SELEC", "--at", str(tmp_path / "data")]) == 1
             assert "the tables are logs, segments" in capsys.readouterr().err
 
