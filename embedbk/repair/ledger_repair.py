@@ -535,7 +535,7 @@ class LedgerRepair(Machine):
 
     def _is_of_placements(self, tag: Any) -> bool:
         """One of several questions, each with a tag of its own."""
-        return tag[0] == "placement" and self.asked == ("placements", tag[1])
+        return bool(tag[0] == "placement" and self.asked == ("placements", tag[1]))
 
     def _on_placement(self, event: KeyRead) -> list[Effect]:
         if not self._is_of_placements(event.tag):
