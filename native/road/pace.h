@@ -9,8 +9,8 @@
 enum { EBK_LARGE_FRAME_BYTES = 65536 }; /* beside such a one another costs little */
 /* cffi:end */
 
-/* How many entries the open frame must have, while it may grow. out: frames that are not acknowledged, the newest of them of so many bytes
- * and entries. UINT32_MAX: it waits for an answer. */
+/* How many entries the open frame must have, while it may grow. out: frames that are not acknowledged, the newest of
+ * them of so many bytes and entries. UINT32_MAX: it waits for an answer. */
 static inline uint32_t ebk_pace_wanted(uint64_t out, uint32_t newest_bytes, uint32_t newest_count)
 {
     if (out > 1) return UINT32_MAX;
