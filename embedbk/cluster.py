@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import select
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +41,8 @@ from embedbk.ids import check_bookie_id
 from embedbk.quorum import Quorum, all_vote, listened_at
 
 __all__ = ["Cluster", "Peer", "environment"]
+
+logger = logging.getLogger(__name__)
 
 METADATA = "metadata"  # Directory of the first member, as an embedded cluster has it, too.
 FIRST = "m1"
@@ -171,7 +175,8 @@ class Cluster:
         bookies: how many, named b1, b2 ...
         members: how many metadata members, named m1, m2 ...: 1, 3, 5 or 7. One of three may fail, two of five. An
             existing cluster may be opened with more of them: they join, and all vote, also those that an earlier start
-            let in and was ended. With several, each listens where it did before.
+            let in and was ended. With several, each listens where it did before, or at a new address where that one is
+            taken, or is not this machine's any more.
         listen: "tcp://127.0.0.1:0", or "ipc://PATH": then PATH.NAME are the sockets.
         settings: times and sizes for all of them; `open_timeout_s` is for the whole start.
         create: whether missing or empty directories become those of a new cluster, or of new bookies; as `embedbk.open`
@@ -347,8 +352,10 @@ class Cluster:
     def _listen_of(self, name: str) -> list[str]:
         if len(self.members) > 1 and name in self.members:
             known = listened_at(self._home(name))  # The others look for it there.
-            if known:
+            if known and all(map(_can_be_bound, known)):
                 return known
+            if known:  # Another program has that port, or the directory moved here: the leader is told of the new one.
+                logger.warning("%s cannot listen at %s any more; it gets a new one", name, ", ".join(known))
         return [f"{self._listen}.{name}" if self._listen.startswith("ipc://") else self._listen]
 
     def _spawn(self, name: str, listen: list[str]) -> Peer:
@@ -578,3 +585,18 @@ def environment() -> dict[str, str]:
         **os.environ,
         "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),
     }
+
+
+def _can_be_bound(endpoint: str) -> bool:
+    """Whether a peer can listen there now; of what is no TCP address with a port the peer itself tells."""
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    if not endpoint.startswith("tcp://") or not port.isdigit():
+        return True
+    with socket.socket(socket.AF_INET6 if host.startswith("[") else socket.AF_INET) as probe:
+        # As the transport does: a connection that ended a moment ago holds no port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host.strip("[]"), int(port)))
+        except OSError:
+            return False
+    return True

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import embedbk
+from embedbk.client.address import endpoints_of
 from embedbk.cluster import Cluster
 from embedbk.codec.metadata_messages import Operation
 from embedbk.codec.quorum_messages import ChangeBase, QuorumTold
@@ -105,6 +108,26 @@ def test_a_cluster_grows_to_three_members_and_outlives_each_of_its_leaders(tmp_p
         assert cluster.url == url, "each where it was"
         with embedbk.open(cluster.url, settings=PATIENT) as bk:
             assert len(list(bk.log("orders").read())) == 4
+
+
+def test_a_cluster_is_opened_again_where_others_took_the_ports_of_its_members(tmp_path: Path) -> None:
+    """RAFT.md, 11: members that all moved find each other by `--join`. The ports were any free ones, so while the
+    cluster is stopped any program may get them."""
+    data = tmp_path / "data"
+    with Cluster(data, bookies=1, members=3, settings=PATIENT) as cluster:
+        before = endpoints_of(cluster.url)
+        with embedbk.open(cluster.url, settings=PATIENT) as bk:
+            bk.create_log("orders", ensemble_size=1, write_quorum=1, ack_quorum=1)
+    with ExitStack() as others:
+        for endpoint in before:
+            other = others.enter_context(socket.socket())
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            other.bind(("127.0.0.1", int(endpoint.rpartition(":")[2])))
+            other.listen()
+        with Cluster(data, bookies=1, members=3, settings=PATIENT) as cluster:
+            assert not set(before) & set(endpoints_of(cluster.url))
+            with embedbk.open(cluster.url, settings=PATIENT) as bk:
+                assert bk.logs() == ["orders"]
 
 
 def test_whoever_must_not_join_is_told_why_and_nothing_is_made(tmp_path: Path) -> None:
