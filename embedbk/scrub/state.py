@@ -3,7 +3,7 @@
 JSON lines: a head that says of which cluster and level this is, then one line for each range that was found sound, with
 a digest of the ledger's metadata at that time. A range counts only while the metadata is the same, byte for byte: seats
 that changed since are read anew. What was not sound, or not told, is not written, so it is read again. A last line that
-is cut off is a range that was not finished.
+is cut off is a range that was not finished, or a file of which not even the head was.
 """
 
 from __future__ import annotations
@@ -35,14 +35,18 @@ class ScrubProgress:
         self._head = {"v": _VERSION, "cluster": cluster_token.hex(), "level": level}
         self._done: dict[int, dict[str, int]] = {}  # By ledger and metadata: sound up to this entry.
         self._lines: list[str] = []
+        self._begins = False  # Whether the file is a head that is cut off.
         if path is not None:
             self._read(path)
 
     def _read(self, path: Path) -> None:
         try:
-            lines = path.read_text("utf-8").splitlines() if path.exists() else []
+            text = path.read_text("utf-8") if path.exists() else ""
         except (OSError, UnicodeDecodeError) as failed:
             raise StorageError(f"the state of the scrub in {path} cannot be read: {failed}") from failed
+        # Its writer was killed, or the disk was full.
+        self._begins = bool(text) and json.dumps(self._head).startswith(text)
+        lines = [] if self._begins else text.splitlines()
         read = [_line(each) for each in lines]
         if not lines:
             self._lines.append(json.dumps(self._head))
@@ -73,8 +77,8 @@ class ScrubProgress:
         if self._path is None or not self._lines:
             return
         try:
-            cut = self._path.exists() and not self._path.read_bytes().endswith(b"\n")
-            with open(self._path, "a", encoding="utf-8") as file:
+            cut = self._path.exists() and not self._begins and not self._path.read_bytes().endswith(b"\n")
+            with open(self._path, "w" if self._begins else "a", encoding="utf-8") as file:
                 file.write(
                     ("\n" if cut and self._path.stat().st_size else "") + "\n".join(self._lines) + "\n"
                 )
@@ -84,7 +88,7 @@ class ScrubProgress:
             raise StorageError(
                 f"the state of the scrub cannot be written to {self._path}: {failed}"
             ) from failed
-        self._lines = []
+        self._lines, self._begins = [], False
 
     def finish(self) -> None:
         """All was told: the next scrub begins anew. Raises StorageError."""

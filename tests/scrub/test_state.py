@@ -104,3 +104,18 @@ def test_behind_a_whole_scrub_all_begins_anew(tmp_path: Path) -> None:
     state.save()
     state.finish()
     assert ScrubProgress(tmp_path / "state", TOKEN, "crc").done_up_to(7, b"metadata") == NO_ENTRY
+
+
+def test_a_file_whose_head_was_cut_off_begins_anew(tmp_path: Path) -> None:
+    """SCRUB.md, state: a scrub that was killed at its first save, or a full disk, keeps no later one from its work."""
+    path = tmp_path / "state"
+    ScrubProgress(path, TOKEN, "crc").save()
+    head = path.read_bytes()
+    for size in range(len(head)):
+        path.write_bytes(head[:size])
+        state = ScrubProgress(path, TOKEN, "crc")
+        state.note(9, b"three", 60)
+        state.save()
+        state.note(9, b"three", 70)
+        state.save()
+        assert ScrubProgress(path, TOKEN, "crc").done_up_to(9, b"three") == 70
