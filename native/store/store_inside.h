@@ -143,6 +143,7 @@ struct ebk_log_source {
     struct ebk_io *io;
     int file;
     uint64_t size;
+    int *error; /* takes -errno of what the system refuses; NULL: nobody asks */
 };
 bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset);
 int ebk_log_read_descriptor(const struct ebk_log_source *source, uint64_t offset, struct ebk_descriptor *descriptor);

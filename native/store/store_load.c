@@ -191,14 +191,18 @@ static int load_file(struct ebk_store *store, const struct ebk_log_place *place,
     log->directory = place->directory;
     log->descriptor.log_id = log_id;
     ebk_log_path(store->directories[place->directory], log_id, false, path);
-    struct ebk_log_source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ)};
-    int refused;
+    int refused, error = 0;
+    struct ebk_log_source source = {.io = store->io, .file = store->io->open(store->io, path, EBK_OPEN_READ), .error = &error};
     if (source.file < 0) {
         refused = ebk_store_refuse(text, room, EBK_IO, log, "cannot be opened: %s", strerror(-source.file));
     } else {
         const int64_t size = store->io->size(store->io, source.file);
         source.size = size < 0 ? 0 : (uint64_t)size;
+        if (size < 0) error = (int)size;
         refused = load_log(store, &source, log, text, room);
+        /* Bytes that could not be read may be as they were written: the bookie is not to be given up for them. */
+        if (refused == EBK_DAMAGED && error < 0)
+            refused = ebk_store_refuse(text, room, EBK_IO, log, "cannot be read: %s", strerror(-error));
         (void)store->io->close(store->io, source.file);
     }
     if (refused == EBK_OK && log_id > store->roll_id && !has_log(store, log->descriptor.previous_id))

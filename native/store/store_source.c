@@ -4,12 +4,15 @@
 
 #include "base/errors.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 bool ebk_log_read_whole(const struct ebk_log_source *source, void *to, size_t size, uint64_t offset)
 {
-    return source->io->read(source->io, source->file, to, size, offset) == (int64_t)size;
+    const int64_t got = source->io->read(source->io, source->file, to, size, offset);
+    if (got < 0 && source->error != NULL) *source->error = (int)got;
+    return got == (int64_t)size;
 }
 
 int ebk_log_read_descriptor(const struct ebk_log_source *source, uint64_t offset, struct ebk_descriptor *descriptor)
@@ -33,6 +36,7 @@ uint8_t *ebk_log_read_section(const struct ebk_log_source *source, const struct 
 {
     if (offset > source->size || size > source->size - offset) return NULL;
     uint8_t *bytes = malloc(size + 1); /* Never NULL for an empty section. */
+    if (bytes == NULL && source->error != NULL) *source->error = -ENOMEM;
     if (bytes == NULL) return NULL;
     if (ebk_log_read_whole(source, bytes, size, offset) && ebk_section_crc(descriptor, bytes, size) == crc) return bytes;
     free(bytes);

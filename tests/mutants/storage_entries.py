@@ -53,6 +53,19 @@ MUTANTS = (
         (_DIRECTORIES + "a_process_without_descriptors_puts_no_directory_aside",),
     ),
     Mutant(
+        "what-cannot-be-read-is-called-damaged",
+        "P7.1 P7.3",
+        "a start that the system does not let read an entry log says that its bytes are not what was written",
+        (
+            (
+                "native/store/store_load.c",
+                "if (refused == EBK_DAMAGED && error < 0)",
+                "if (refused == EBK_DAMAGED && error > 0)",
+            ),
+        ),
+        (_DAMAGE + "a_log_that_cannot_be_read_at_a_start_is_not_called_damaged",),
+    ),
+    Mutant(
         "no-descriptor-makes-an-entry-unreadable",
         "P7.1",
         "an entry of which the process could not open the log is answered as one that cannot be read",

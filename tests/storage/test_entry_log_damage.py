@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from collections.abc import Callable
@@ -411,6 +412,28 @@ def test_a_pipe_in_the_place_of_a_log_refuses_the_start_and_makes_nobody_wait(
     puts(tmp_path / "00000001.elog")
     with pytest.raises(StorageError, match=r"00000001.elog: cannot be opened: (Illegal seek|Is a directory)"):
         NativeEntryStore([str(tmp_path)], TOKEN, INCARNATION, half_bytes_max=1 << 20)
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOMEM])
+def test_a_log_that_cannot_be_read_at_a_start_is_not_called_damaged(error: int) -> None:
+    """P7.1, P7.3: its bytes may be as they were written. The word was that they are not, and that a new bookie is to
+    take the place of this one."""
+    disk = MemoryDisk({LOG: WHOLE})
+    said = set()
+    for nth in range(1, 12):
+        disk.fail("read", nth=nth, error=error, stays=True)
+        try:
+            open_store(disk).close()
+        except StorageError as refused:
+            said.add((refused.args[0].rpartition("elog: ")[2], refused.hint.partition(",")[0]))
+        disk.fail("read", nth=0)
+    assert said == {
+        (f"cannot be read: {os.strerror(error)}: the system refused the operation", "look at the device")
+    }
+    open_store(disk).close()
+    disk.put(LOG, WHOLE[:100])
+    with pytest.raises(StorageError, match="neither descriptor is whole"):
+        open_store(disk)
 
 
 def test_an_entry_that_cannot_be_read_now_is_unreadable_not_absent() -> None:
