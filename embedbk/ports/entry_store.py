@@ -53,7 +53,8 @@ class MemoryRefused(StorageError):
 
 
 class DeviceFull(StorageError):
-    """A flush found no room on the device (I53)."""
+    """A flush found no room on the device, or its process had nothing to write with: no descriptor, thread or memory.
+    It is made again, and puts wait meanwhile (I53)."""
 
 
 class EntryStore(Protocol):

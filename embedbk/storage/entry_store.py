@@ -47,6 +47,10 @@ _HINTS = {  # Nothing was found damaged.
 }
 
 
+# A flush that ended so waits, and is made again: there may be room, a descriptor, a thread or memory in a moment.
+_WANTING = (lib.EBK_NO_SPACE, lib.EBK_WANT, lib.EBK_NO_MEMORY)
+
+
 class NativeEntryStore:
     """Entries by (ledger, entry); all calls from one thread. A flush runs in C, in a thread of its own.
 
@@ -350,7 +354,7 @@ class NativeEntryStore:
                     self.directories.saw_full(number)
                 elif met == lib.EBK_IO:
                     self.directories.saw_failure(number, f"{said}: {code_text(met)}")
-            kind = DeviceFull if code == lib.EBK_NO_SPACE else StorageError
+            kind = DeviceFull if code in _WANTING else StorageError
             raise kind(f"{self._where()}: {said}: {code_text(code)}")
         return True
 

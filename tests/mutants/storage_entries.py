@@ -53,6 +53,19 @@ MUTANTS = (
         (_DIRECTORIES + "a_process_without_descriptors_puts_no_directory_aside",),
     ),
     Mutant(
+        "flush-without-a-descriptor-ends-the-bookie",
+        "I53 P7.8",
+        "puts are let into a full write cache whose flush had no descriptor, and the first ends the bookie for good",
+        (
+            (
+                "embedbk/storage/entry_store.py",
+                "_WANTING = (lib.EBK_NO_SPACE, lib.EBK_WANT, lib.EBK_NO_MEMORY)",
+                "_WANTING = (lib.EBK_NO_SPACE,)",
+            ),
+        ),
+        (_STORAGE + "a_flush_without_descriptors_waits_as_one_without_room",),
+    ),
+    Mutant(
         "what-cannot-be-read-is-called-damaged",
         "P7.1 P7.3",
         "a start that the system does not let read an entry log says that its bytes are not what was written",

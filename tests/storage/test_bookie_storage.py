@@ -457,6 +457,35 @@ def test_a_full_device_stops_the_bookie_only_when_its_memory_is_full() -> None:
     assert held(bookie, 5, 99) == list(range(100))
 
 
+@pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+def test_a_flush_without_descriptors_waits_as_one_without_room(error: int) -> None:
+    """I53, P7.8: puts wait when the write cache is full. The first that was let in ended the bookie for good."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk, flush_bytes=2_500_000, cache_bytes_max=2_500_000, journal_file_bytes=64 << 20)
+    first = 0
+    disk.fail("open", error=error, stays=True)
+    while bookie.has_room() and first < 100_000:
+        put(bookie, 5, range(first, first + 100))
+        first += 100
+        commit(bookie)
+        bookie.begin_flush_if_due()
+        bookie.finish_flush()
+        assert bookie.failed() is None
+    assert first < 100_000
+    assert bookie.is_full()
+    assert os.strerror(error) in bookie.why_full()
+    assert bookie.has_room(is_urgent=True), "a fence and a recovery go on"
+    disk.fail("open", nth=0)
+    bookie.retry_flush()
+    assert bookie.finish_flush()
+    commit(bookie)  # The journal prepares its next file.
+    bookie.finish_flush()
+    flush(bookie)
+    assert (bookie.has_room(), bookie.is_full(), bookie.failed()) == (True, False, None)
+    assert held(bookie, 5, first - 1) == list(range(first))
+    bookie.close()
+
+
 def test_what_is_wanting_is_said() -> None:
     """P7.8, I53: also where it is no room on a device."""
     disk = MemoryDisk()
