@@ -1,8 +1,9 @@
 """Statements of a replicated SQLite file: which do the same on every node, and what runs one of them.
 
 Decides what is refused: functions of time and chance (also in defaults of columns, which no authorizer sees), temporary
-tables, pragmas, attached files, changes of the table that keeps the offset; and values that an adapter of one process
-would have to make. Leaves to `sqlite` what a transaction is.
+tables, tables of this connection and of how its file lies on the disk, pragmas, attached files, changes of the table
+that keeps the offset; and values that an adapter of one process would have to make. Leaves to `sqlite` what a
+transaction is.
 """
 
 from __future__ import annotations
@@ -45,6 +46,10 @@ _OTHERWISE = set(
     "current_timestamp date time datetime julianday unixepoch strftime timediff sqlite_version sqlite_source_id "
     "sqlite_compileoption_get sqlite_compileoption_used sqlite_offset".split()
 )
+# Tables that SQLite makes up, of what this connection has prepared and how this file lies on its disk.
+_OF_HERE = set(
+    "sqlite_stmt dbstat sqlite_dbpage bytecode tables_used sqlite_memstat sqlite_dbdata sqlite_dbptr".split()
+)
 
 _Authorizer = Callable[..., int]
 
@@ -79,8 +84,11 @@ def run(file: sqlite3.Connection, sql: str, values: Any, *, is_new: bool = False
         nonlocal has_columns
         has_columns = has_columns or action in _WITH_COLUMNS
         name = str(second if action in _NAMED_SECOND else what).lower()
-        is_same = name not in _OTHERWISE if action == sqlite3.SQLITE_FUNCTION else name != OFFSET_TABLE
-        if action in _ALLOWED and (is_same or action == sqlite3.SQLITE_READ):
+        if action == sqlite3.SQLITE_FUNCTION:
+            is_same = name not in _OTHERWISE
+        else:
+            is_same = name not in _OF_HERE if action == sqlite3.SQLITE_READ else name != OFFSET_TABLE
+        if action in _ALLOWED and is_same:
             return sqlite3.SQLITE_OK
         refused.append(name)
         return sqlite3.SQLITE_DENY

@@ -544,6 +544,27 @@ def test_what_may_do_something_else_elsewhere_is_refused(
     assert first.read("SELECT count(*) FROM t") == [(1,)]
 
 
+@pytest.mark.parametrize(
+    ("column", "table"), [("sql", "sqlite_stmt"), ("pageno", "dbstat"), ("count(*)", "sqlite_stmt")]
+)
+def test_what_sqlite_says_of_this_connection_and_this_file_is_refused(
+    two: tuple[ReplicatedSqlite, ReplicatedSqlite], column: str, table: str
+) -> None:
+    """REPLICATED.md: a statement that may do something else on another node is refused. The table of the statements
+    that a connection has prepared has other rows in each copy, and each wrote its own. Not each SQLite has it."""
+    first, second = two
+    with first.lead():
+        with first.transaction() as execute:
+            execute("CREATE TABLE t (a)")
+        refused = pytest.raises(
+            (UsageError, sqlite3.OperationalError), match=r"on another node|no such table"
+        )
+        with refused, first.transaction() as execute:
+            execute(f"INSERT INTO t SELECT {column} FROM {table}")
+    second.follow()
+    assert first.read("SELECT * FROM t") == second.read("SELECT * FROM t") == []
+
+
 def test_a_file_that_was_cut_off_gets_what_was_acknowledged_from_the_log(
     cluster: Cluster, two: tuple[ReplicatedSqlite, ReplicatedSqlite], tmp_path: Path
 ) -> None:
