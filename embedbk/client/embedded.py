@@ -36,11 +36,11 @@ from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, StorageError, UsageError
+from embedbk.host.awaited import Awaited
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop, clock_ns
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.host.outcome import Outcome
 from embedbk.host.repairing import begin_repairing
 from embedbk.host.scrub_pace import ScrubPace
 from embedbk.ids import INCARNATION_BYTES, Member
@@ -106,7 +106,7 @@ class Opened:
             raise UsageError(f"endpoint {endpoint!r} is not understood: tcp://HOST:PORT or ipc:///PATH")
         if listen is None or self.url is not None:
             raise UsageError(f"{runtime.name} is reached from other processes already", hint="url says where")
-        done: Outcome[list[str]] = Outcome()
+        done: Awaited[list[str]] = Awaited()
 
         def begin() -> None:
             try:

@@ -19,8 +19,8 @@ from embedbk.client.waiting import FutureResult
 from embedbk.core.adding_waits import AddsWait, adds_wait
 from embedbk.core.pausing import Beating
 from embedbk.errors import EmbedbkError
+from embedbk.host.awaited import Awaited
 from embedbk.host.operations import Operation, Writing
-from embedbk.host.outcome import Outcome
 from embedbk.ids import NO_ENTRY
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ async def handles(runtime: Runtime) -> list[HandleState]:
 
 async def _on_host(runtime: Runtime, lines: list[Succession], writings: list[Writing]) -> list[HandleState]:
     """The states of these handles in one turn of the host's thread."""
-    told: Outcome[list[HandleState]] = Outcome()
+    told: Awaited[list[HandleState]] = Awaited()
 
     def look() -> None:
         now_ns = runtime.now_ns()

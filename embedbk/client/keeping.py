@@ -26,8 +26,8 @@ from embedbk.codec.log_settings import Compression, SettingsRecord
 from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError
 from embedbk.forking import free_in_children
+from embedbk.host.awaited import Awaited
 from embedbk.host.operations import OneResult
-from embedbk.host.outcome import Outcome
 from embedbk.metadata.levels import LEVEL_OF_CURSORS
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Keeper:
         except EmbedbkError:
             return  # The client was closed.
 
-    def _passed(self, ended: Outcome[Any]) -> None:
+    def _passed(self, ended: Awaited[Any]) -> None:
         if ended.exception() is not None:
             return
         self._runtime.behind(self._round())

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError
+from embedbk.host.awaited import Awaited
 from embedbk.host.operations import OneResult, Writing
-from embedbk.host.outcome import Outcome
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.open_ledger_fill import FillOutcome, OpenLedgerFill
 
@@ -61,7 +61,7 @@ class MissedCopies:
         except EmbedbkError:
             self._is_armed = False  # The client was closed.
 
-    def _passed(self, ended: Outcome[Any]) -> None:
+    def _passed(self, ended: Awaited[Any]) -> None:
         if ended.exception() is None:
             self._due = list(self._noticed)
             self._next()
@@ -85,7 +85,7 @@ class MissedCopies:
         )
         fill = OneResult(core)
 
-        def filled(ended: Outcome[Any]) -> None:
+        def filled(ended: Awaited[Any]) -> None:
             if ended.exception() is None:
                 self._end(writing, tries, ended.result())
 

@@ -54,8 +54,8 @@ from embedbk.errors import (
     StorageError,
     Truncated,
 )
+from embedbk.host.awaited import Awaited
 from embedbk.host.operations import OneResult
-from embedbk.host.outcome import Outcome
 from embedbk.host.signal import Signal
 from embedbk.ids import NO_ENTRY, NO_POSITION, Position
 from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SPLICES, LEVEL_OF_TIMES
@@ -430,7 +430,7 @@ class Owning:
             self._start_telling(OneResult(Dropping(self.name, self.runtime.wall_ms(), grace_ms)))
 
     def _start_telling(self, deleting: OneResult) -> None:
-        def tell(ended: Outcome[Any]) -> None:
+        def tell(ended: Awaited[Any]) -> None:
             failure = ended.exception()
             if isinstance(failure, StorageError):  # Else the client was closed: the next owner continues.
                 logger.warning("log %r: ledgers that left its list are not deleted: %s", self.name, failure)

@@ -45,11 +45,11 @@ from embedbk.core.pausing import Pausing
 from embedbk.core.read_health import ReadHealth
 from embedbk.errors import EmbedbkError, MetadataUnavailable, OperationTimeout, PeerError, UsageError
 from embedbk.forking import free_in_children
+from embedbk.host.awaited import Awaited
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop
 from embedbk.host.operations import OneResult, Reading, Writing
 from embedbk.host.operations import Operation as Running
-from embedbk.host.outcome import Outcome
 from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
 
@@ -153,7 +153,7 @@ class Runtime:
         self.followed: set[Followed] = set()
         self.handles = OpenHandles(self)
         self.holds: dict[str, Any] = {}  # Locks that it holds or waits for, by name.
-        self._asked: set[Outcome[Result]] = set()
+        self._asked: set[Awaited[Result]] = set()
         self._behind: Behind | None = None  # Made once background work begins.
         self._unbegun: list[Coroutine[Any, Any, None]] = []  # Such work that no thread was there for.
         self.keeper: Keeper | None = None  # Once there is a writer of a log.
@@ -344,7 +344,7 @@ class Runtime:
         pause.future.add_done_callback(self._try_behind)
         self.call_if_open(lambda: self.node.run(self.now_ns(), pause))
 
-    def _try_behind(self, ended: Outcome[Any]) -> None:
+    def _try_behind(self, ended: Awaited[Any]) -> None:
         if ended.exception() is not None:
             return  # The client goes.
         with _BEHIND:
@@ -386,7 +386,7 @@ class Runtime:
             MetadataUnavailable: no answer in time, or it was not run; not definite when it may still be.
             UsageError: no metadata member would run it.
         """
-        future: Outcome[Result] = Outcome()
+        future: Awaited[Result] = Awaited()
         tokens: list[int] = []
 
         def begin() -> None:
@@ -529,7 +529,7 @@ def refuse_pickling(what: str, instead: str) -> NoReturn:
     raise UsageError(f"{what} lives in this process and cannot be pickled", hint=instead)
 
 
-def _settle(future: Outcome[Result], result: Result) -> None:
+def _settle(future: Awaited[Result], result: Result) -> None:
     if not future.done():
         future.set_result(result)
 

@@ -17,8 +17,8 @@ from contextvars import ContextVar
 from typing import Any, Generic, TypeVar
 
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
+from embedbk.host.awaited import Awaited
 from embedbk.host.loop import HOST_THREADS
-from embedbk.host.outcome import Outcome
 from embedbk.host.signal import Signal, Watermark
 
 __all__ = [
@@ -105,7 +105,7 @@ class Settled(Wait[bool]):
 
     __slots__ = ("future",)
 
-    def __init__(self, future: Outcome[Any], timeout_s: float | None) -> None:
+    def __init__(self, future: Awaited[Any], timeout_s: float | None) -> None:
         self.future = future
         self.timeout_s = timeout_s
 
@@ -130,7 +130,7 @@ class FutureResult(Wait[T]):
 
     def __init__(
         self,
-        future: Outcome[T],
+        future: Awaited[T],
         timeout_s: float | None,
         what: str,
         *,

@@ -32,7 +32,7 @@ from embedbk.core.vocabulary import Ended
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, UsageError
 from embedbk.forking import free_in_children
-from embedbk.host.outcome import Outcome
+from embedbk.host.awaited import Awaited
 from embedbk.host.signal import Signal, Watermark
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 
@@ -93,7 +93,7 @@ class OneResult(Operation):
 
     def __init__(self, core: Machine) -> None:
         super().__init__(core)
-        self.future: Outcome[Any] = Outcome()
+        self.future: Awaited[Any] = Awaited()
 
     def on_effect(self, effect: Effect) -> None:
         super().on_effect(effect)
@@ -208,7 +208,7 @@ class Writing(Operation, Watermark):
     behind = _Field["Writing | None"](None)
     following = _Field["Writing | None"](None)
     is_handed_over = _Field[bool](False)
-    _closed = _Field["Outcome[int] | None"](None)
+    _closed = _Field["Awaited[int] | None"](None)
     _outcome = _Field[EmbedbkError | int | None](None)  # What `closed` tells: an error, or the last entry.
     ensemble_changes = _Field[int](0)
     has_missed = _Field[bool](False)  # A bookie may lack acknowledged entries.
@@ -392,12 +392,12 @@ class Writing(Operation, Watermark):
                 self._tell_outcome()
 
     @property
-    def closed(self) -> Outcome[int]:
+    def closed(self) -> Awaited[int]:
         """The last entry, once the ledger is closed by this handle. Made when it is asked for: it weighs more than the
         rest of an open ledger."""
         with _CLOSING:
             if self._closed is None:
-                self._closed = Outcome()
+                self._closed = Awaited()
                 self._tell_outcome()
             return self._closed
 

@@ -14,14 +14,14 @@ from typing import Generic, TypeVar
 from embedbk.errors import ensure
 from embedbk.host.signal import Signal
 
-__all__ = ["Outcome"]
+__all__ = ["Awaited"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class Outcome(Generic[T]):
+class Awaited(Generic[T]):
     """A result or an error, once it is there; one thread sets it, any may look. Nothing here takes a lock for longer
     than a step of the interpreter."""
 
@@ -32,7 +32,7 @@ class Outcome(Generic[T]):
         self._is_done = False
         self._result: T | None = None
         self._error: BaseException | None = None
-        self._callbacks: deque[Callable[[Outcome[T]], object]] = deque()
+        self._callbacks: deque[Callable[[Awaited[T]], object]] = deque()
 
     def done(self) -> bool:
         return self._is_done
@@ -62,7 +62,7 @@ class Outcome(Generic[T]):
         ensure(self._is_done, "an outcome is looked at once it is there")
         return self._error
 
-    def add_done_callback(self, function: Callable[[Outcome[T]], object]) -> None:
+    def add_done_callback(self, function: Callable[[Awaited[T]], object]) -> None:
         """Call it with this once it is there: in the thread that finds it out, or in this one if it is there."""
         self._callbacks.append(function)
         if self._is_done:
