@@ -298,6 +298,7 @@ class Locking:
                 assert followed.state is not None
                 value, revision = followed.state
                 yield None if value is None else Holder(revision, value)
+                self.runtime.check()  # In a forked child nothing comes.
                 await followed.beyond(revision, None)
             self.runtime.check()
         finally:

@@ -176,6 +176,8 @@ def test_a_forked_child_is_told_to_open_again(bk: embedbk.Client) -> None:
     """Threads do not live on in a forked child: its copies are dead, and say so."""
     writer = bk.log("forked").writer()
     writer.append(b"before")
+    holders = bk.lock("forked").holders()  # Begun in the parent, it waited on in the child for ever.
+    assert next(holders) is None
     read_end, write_end = os.pipe()
     child = forked()
     if child == 0:
@@ -185,6 +187,7 @@ def test_a_forked_child_is_told_to_open_again(bk: embedbk.Client) -> None:
             lambda: writer.append_nowait(b"x"),
             bk.ledgers,
             writer.close,
+            lambda: next(holders),
         ):
             try:
                 use()
@@ -198,7 +201,8 @@ def test_a_forked_child_is_told_to_open_again(bk: embedbk.Client) -> None:
     with os.fdopen(read_end) as answers:
         told = answers.read().splitlines()
     os.waitpid(child, 0)
-    assert len(told) == 4
+    holders.close()
+    assert len(told) == 5
     assert all("parent process" in line and "embedbk.open again" in line for line in told), told
     assert writer.append(b"after").entry_id == 1
     writer.close()
