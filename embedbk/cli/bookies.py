@@ -9,7 +9,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -21,6 +20,7 @@ from embedbk.client.bookie_states import BookieState
 from embedbk.client.client import Client
 from embedbk.codec.registration import UNBOUNDED, ReadBounds
 from embedbk.errors import UsageError
+from embedbk.host.loop import utc_text
 
 __all__ = ["run_bookies", "run_cluster", "state_text"]
 
@@ -258,7 +258,7 @@ def _dark(each: BookieState) -> str:
 
 
 def _when(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return utc_text(unix_ms)
 
 
 def _text(report: BookieReport) -> str:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from embedbk.codec.quorum_messages import BaseTold, ChangeBase, QuorumTold
 from embedbk.errors import UsageError
+from embedbk.host.loop import LATEST_S
 from embedbk.metadata.basing import why_no_base
 from embedbk.metadata.calibration import Advice, Measured, advise
 from embedbk.metadata.raft_log import RETAINED_BYTES_MAX, entry_bytes
@@ -31,7 +32,6 @@ WHAT_IF_HELP = (
     "what followed from ledgers=5M (or bytes=1G of state) and rate=2k operations/s, of record=250 bytes"
 )
 RECORD_BYTES = 250  # Bytes of a usual ledger, and of an operation on one.
-LATEST_S = 253_402_300_799  # The last second that has a date.
 MEMORY_BYTES = 180  # Memory of a record beside its own bytes.
 _UNITS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _NUMBER = re.compile(r"(\d{1,18}(?:\.\d+)?)([kMGT]?)(?:/s)?")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any
 
 from embedbk.cli.log import password_of
@@ -18,6 +17,7 @@ from embedbk.client.copy_choosing import EntryCopies, EntryCopy
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.entry import read_entry
 from embedbk.errors import UsageError
+from embedbk.host.loop import utc_text
 
 __all__ = ["add_choose_copy"]
 
@@ -151,7 +151,7 @@ def _copy(copy: EntryCopy) -> str:
 
 
 def _decision(each: CopyDecision) -> str:
-    when = datetime.fromtimestamp(each.decided_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    when = utc_text(each.decided_ms)
     if each.chosen in each.replaced:  # All were alike.
         return f"{when}, {each.by}: the copy of {each.chosen.bookie_id} stands for what was published: {each.why}"
     others = ", ".join(copy.bookie_id for copy in each.replaced)

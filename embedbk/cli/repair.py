@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from embedbk.cli.operators import CommandResult, Commands, client_of
 from embedbk.client.client import Client
+from embedbk.host.loop import utc_text
 from embedbk.repair.health import Health, LedgerHealth
 
 __all__ = ["run_audit", "run_health", "run_repair"]
@@ -197,4 +197,4 @@ def _unlike(each: LedgerHealth) -> str:
 def _when(unix_ms: int) -> str:
     if not unix_ms:
         return "never"
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return utc_text(unix_ms)

@@ -16,12 +16,14 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Protocol, runtime_checkable
 
 from embedbk.forking import free_in_children
 
 __all__ = [
     "HOST_THREADS",
+    "LATEST_S",
     "Beside",
     "Leaver",
     "Loop",
@@ -30,6 +32,7 @@ __all__ = [
     "clock_ns",
     "start_with_stack",
     "unix_ms",
+    "utc_text",
 ]
 
 logger = logging.getLogger(__name__)
@@ -45,6 +48,7 @@ _ROUNDS_PER_TURN_MAX = (
     8  # Nodes of one loop give each other work; after so many rounds descriptors have their turn.
 )
 _NEVER_NS = sys.maxsize
+LATEST_S = 253_402_300_799  # The last second that has a date.
 # Linux's usual size, whatever an application or its `ulimit -s` gives other threads. What a peer sends may nest as deep
 # as Python allows: 3.13 counts 10,000 levels (those before 1,500 at most) where 3.14 looks at the stack, which has to
 # hold them.
@@ -60,6 +64,11 @@ def clock_ns() -> int:
 def unix_ms() -> int:
     """The time of day, which anybody may set: for people, and for what they ask for by it, as retention (P8.8)."""
     return time.time_ns() // 1_000_000
+
+
+def utc_text(unix_ms: int, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """A time that a record has, for people. Who wrote it may have had any clock: what is behind the last date is it."""
+    return datetime.fromtimestamp(min(unix_ms // 1000, LATEST_S), tz=UTC).strftime(form)
 
 
 def start_with_stack(thread: threading.Thread) -> None:

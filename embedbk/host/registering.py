@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 
 from embedbk.codec.messages import ReadClass
@@ -54,6 +53,7 @@ from embedbk.core.bookie_words import CountSettled, LossFound, ReadBoundsSet, Se
 from embedbk.core.machine import Event, earliest
 from embedbk.errors import StorageError
 from embedbk.host.limbo import LimboAsking
+from embedbk.host.loop import utc_text
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.host.rival import Rival
 from embedbk.host.witnessing import Witnessing
@@ -414,7 +414,7 @@ class Registering:
         )
 
     def _end_retired(self, now_ns: int, retired: RetiredDirectories) -> None:
-        when = datetime.fromtimestamp(retired.retired_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        when = utc_text(retired.retired_ms)
         why = f" ({retired.why})" if retired.why else ""
         what, rest = "given up", "its copies were made again elsewhere, as far as others had them"
         if retired.was_empty:

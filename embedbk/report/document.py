@@ -6,8 +6,9 @@ What is shown comes from metadata, which any client may write: all text that is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from html import escape
+
+from embedbk.host.loop import utc_text
 
 __all__ = ["ROWS_MAX", "document", "paragraph", "table", "when"]
 
@@ -20,7 +21,7 @@ _STYLE = (
 
 
 def when(unix_ms: int) -> str:
-    return datetime.fromtimestamp(unix_ms / 1000, tz=UTC).strftime("%Y-%m-%d %H:%M UTC") if unix_ms else ""
+    return utc_text(unix_ms, "%Y-%m-%d %H:%M UTC") if unix_ms else ""
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str | int]]) -> str:

@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterator, Sequence
 import msgspec
 import pytest
 
+from embedbk.cli import bookies, repair
+from embedbk.codec.repair_mark import RepairMark, decode_repair_mark, encode_repair_mark
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import PeerError
 from embedbk.host import loop as loop_module
-from embedbk.host.loop import Beside, Loop
+from embedbk.host.loop import Beside, Loop, utc_text
+from embedbk.ids import LEDGER_ID_MAX
+from embedbk.report.document import when
 
 
 class Stepped:
@@ -428,3 +432,14 @@ def test_a_loop_has_a_stack_for_what_peers_send_whatever_other_threads_have(loop
     assert done.wait(60)
     assert found[0] >= loop_module.STACK_BYTES
     assert refused[0].startswith("too deep")
+
+
+def test_a_time_of_any_clock_is_written_for_people() -> None:
+    """Whoever marked a ledger or gave up directories wrote it by their own clock, and any client can write a record: a
+    bookie that read one without a date ended by that, and so did commands that list them."""
+    assert utc_text(0) == "1970-01-01 00:00:00 UTC"
+    assert utc_text(1_800_000_000_999) == "2027-01-15 08:00:00 UTC"
+    assert utc_text(LEDGER_ID_MAX) == "9999-12-31 23:59:59 UTC"
+    assert (when(LEDGER_ID_MAX), when(0)) == ("9999-12-31 23:59 UTC", "")
+    mark = decode_repair_mark(encode_repair_mark(RepairMark(1, ("b1",), LEDGER_ID_MAX)))
+    assert repair._when(mark.created_ms) == bookies._when(mark.created_ms) == utc_text(LEDGER_ID_MAX)
