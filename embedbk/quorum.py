@@ -158,7 +158,8 @@ class Quorum:
             # One that is gone is not asked for ever: another may lead by now.
             result = self.ask(own.endpoints or self._endpoints, operation, is_patient=False)
             if result is None:
-                trouble = f"{leader.member.name}, which led, did not answer"
+                # At the end of the time there is none for an answer: an earlier refusal is more useful.
+                trouble = trouble or f"{leader.member.name}, which led, did not answer"
             elif isinstance(result, Refusal):
                 trouble = result.text
                 if result.code != "REFUSED":

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Sequence
 
 import msgspec
 import pytest
 
-from embedbk.codec.metadata_messages import Acknowledged, MetadataRequest, NotLeader, Refusal, Result
+from embedbk.codec.metadata_messages import (
+    Acknowledged,
+    MetadataRequest,
+    NotLeader,
+    Operation,
+    Refusal,
+    Result,
+)
 from embedbk.codec.quorum_messages import (
     ChangeLearners,
     ChangeVoters,
@@ -19,6 +27,7 @@ from embedbk.codec.quorum_messages import (
     QuorumTold,
     TransferLeadership,
 )
+from embedbk.errors import OperationTimeout
 from embedbk.metadata.governing import (
     REFUSED,
     RETIRED,
@@ -33,6 +42,7 @@ from embedbk.metadata.quorum import Configuration, MemberId
 from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_log import RaftLog
 from embedbk.metadata.raft_vocabulary import Boot, ChangeEnded, Durable, Event, Persist, Tick
+from embedbk.quorum import Quorum, Seen
 from embedbk.storage.snapshot_format import SnapshotHeader
 from tests.quorum.world import Image, Member, Snapshot, World
 
@@ -272,6 +282,27 @@ def test_a_change_that_is_refused_says_why_and_one_under_a_lost_leadership_is_as
     assert "try again later" in refused(office.begin(leader, ChangeVoters(0, ()))[1] or NOBODY)[1]
     office.governing[leader.member.name].end_link(6)
     assert office.begin(leader, ChangeVoters(0, ()))[1] is None
+
+
+def test_a_change_that_was_refused_until_the_end_says_why_and_not_that_nobody_answered() -> None:
+    """RAFT.md, 7: the last question may be cut short by the time limit."""
+    told = Office().status()
+    results = [Refusal(REFUSED, "another change is under way"), None]
+
+    class Late(Quorum):
+        def look_for_leader(self) -> tuple[Seen, QuorumTold]:
+            return Seen({told.member: told}, told, {}), told
+
+        def ask(
+            self, endpoints: Sequence[str], operation: Operation, *, is_patient: bool = True
+        ) -> Result | None:
+            result = results.pop(0)
+            self._until_ns = 0 if result is None else self._until_ns
+            return result
+
+    quorum = Late(["tcp://127.0.0.1:1"], 60.0)
+    with pytest.raises(OperationTimeout, match="was not done in time: another change is under way"):
+        quorum.change(lambda leader: ChangeLearners(leader.configuration, ()), "the change")
 
 
 def test_leadership_goes_to_nobody_that_lags() -> None:
