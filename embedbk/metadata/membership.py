@@ -115,7 +115,11 @@ def begin_learners(state: RaftState, peers: PeerProgress, event: LearnersRequest
 def begin_change(state: RaftState, peers: PeerProgress, event: ChangeRequested) -> Change | None:
     reason = why_not_changed(state, peers, event)
     if not reason and state.member not in event.voters:
-        reason = f"{state.member.name} leads and would leave: hand leadership over first"
+        stay = [member for member in event.voters if state.configuration.is_voter(member)]
+        way = (
+            "hand leadership over" if stay else "none of the others votes yet: let one of them vote beside it"
+        )
+        reason = f"{state.member.name} leads and would leave: {way} first"
     if reason:
         state.do(ChangeEnded(event.token, reason))
         return None

@@ -159,6 +159,16 @@ def test_one_grows_to_three_by_one_change_and_everybody_can_be_asked_how_it_stan
     assert office.leader() is c
 
 
+def test_the_only_voter_leaves_for_nobody_who_does_not_vote_beside_it() -> None:
+    """RAFT.md, 7: a leader that leaves hands leadership over, which only a voter can have."""
+    office = Office()
+    joined = office.newcomer("b")
+    assert office.ask(office.join(joined)) == Acknowledged(0)
+    office.world.run(2000)
+    wanted = ChangeVoters(office.status().configuration, (name_of(joined.member),))
+    assert "let one of them vote beside it first" in refused(office.ask(wanted))[1]
+
+
 def test_who_asks_twice_changes_nothing() -> None:
     office = Office()
     b = office.newcomer("b")
