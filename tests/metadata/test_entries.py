@@ -76,7 +76,7 @@ def test_ledgers_cost_what_the_page_says(cluster: Cluster) -> None:
 
 
 def test_logs_cost_what_the_page_says(cluster: Cluster) -> None:
-    """METADATA.md, 12: a takeover is its epoch, and a ledger made and listed; a roll is four, as P8.2 has it."""
+    """METADATA.md, 12: a takeover is its epoch, and a ledger made and listed; a roll is three, as P8.2 has it."""
     log = cluster.log("orders")
     writers: list[Any] = []
     entries = Entries(cluster, "client")
@@ -107,7 +107,7 @@ def test_logs_cost_what_the_page_says(cluster: Cluster) -> None:
         cluster.run_for(5)
 
     found = counted(cluster, "roll a log", roll)
-    assert found == ["AllocIds", "Txn", "Txn", "Txn"]
+    assert found == ["AllocIds", "Txn", "Txn"]
 
 
 def test_bookies_cost_what_the_page_says(cluster: Cluster) -> None:
