@@ -29,7 +29,7 @@ from embedbk.spark.saying import briefly
 from embedbk.spark.sink import EmbedbkStreamWriter, EmbedbkWriter, batch_writer, stream_writer
 from embedbk.spark.sink_options import OF_SINK
 from embedbk.spark.streaming import EmbedbkStreamReader
-from embedbk.spark.tables import options_for, with_options
+from embedbk.spark.tables import options_for, options_of_writer, with_options
 from embedbk.spark.view_reading import ViewReader, view_in, view_schema
 
 __all__ = ["EmbedbkReader", "EmbedbkSource", "PruningReader"]
@@ -60,7 +60,7 @@ class EmbedbkSource(DataSource):
 
     @briefly
     def writer(self, schema: StructType, overwrite: bool) -> EmbedbkWriter:
-        given = options_for(self.options, schema, OF_SINK)
+        given = options_of_writer(self.options, schema, OF_SINK)
         return batch_writer(given, schema, overwrite=overwrite)
 
     @briefly

@@ -288,10 +288,30 @@ def test_a_table_has_what_it_was_made_with_but_no_password(logs: dict[str, str],
     view = EmbedbkSource({"cluster": logs["cluster"], "view": "logs"}).schema()
     assert isinstance(EmbedbkSource({}).reader(StructType.fromJson(json.loads(view.json()))), ViewReader)
     rows_of = EmbedbkSource({**logs, "columns": "value", "inlineMaxBytes": "7", "pushdown": "true"}).schema()
-    writer = EmbedbkSource({}).writer(rows_of, False)
+    writer = EmbedbkSource({}).writer(inserted(rows_of), False)
     assert (writer.options.log, writer.options.inline_bytes_max) == ("orders", 7)
     with pytest.raises(UsageError, match="option cluster missing"):
         EmbedbkSource({}).reader(rows.spark_schema(COLUMN_NAMES, is_text=False))
+
+
+def inserted(table: StructType) -> StructType:
+    """The rows of an INSERT that Spark casts or renames: a column has the metadata of the table's, and no declared type
+    any more (CharVarcharUtils.cleanMetadata)."""
+    made = StructType.fromJson(json.loads(table.json()))
+    for each in made.fields:
+        each.metadata.pop("__CHAR_VARCHAR_TYPE_STRING", None)
+    return made
+
+
+def test_rows_that_were_read_do_not_say_where_they_are_written(logs: dict[str, str], bk: Client) -> None:
+    """SPARK.md, tables: they have the metadata of their own log's first column, and went back into that log, once more,
+    where a write had no options, and where Spark inserted them into the table of another."""
+    columns = {**logs, "columns": "value"}
+    for read in (EmbedbkSource(columns).schema(), rows.spark_schema(["value"], is_text=False)):
+        with pytest.raises(UsageError, match="which log these rows are for"):
+            EmbedbkSource({}).writer(read, False)
+        writer = EmbedbkSource({**logs, "log": "copy"}).writer(read, False)
+        assert writer.options.log == "copy"
 
 
 def test_what_the_metadata_says_is_rows_too(logs: dict[str, str], bk: Client) -> None:

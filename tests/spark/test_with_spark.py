@@ -175,8 +175,23 @@ def test_a_table_of_sql_is_read_and_inserted_into(spark: Any, bk: Client, url: s
             "three",
             "two",
         ]
+        # Rows that were read say where they come from, and Spark passes that on as if it were the table's.
+        spark.sql(
+            f"CREATE TABLE copy USING embedbk OPTIONS (cluster '{url}', log 'copy', columns 'value', payload 'string')"
+        )
+        told = {"cluster": url, "log": "told", "columns": "value", "payload": "string"}
+        read = spark.read.format("embedbk").options(**told).load()
+        with pytest.raises(Exception, match="nothing says which log these rows are for"):
+            read.writeTo("copy").append()
+        with pytest.raises(Exception, match="nothing says which log these rows are for"):
+            read.write.format("embedbk").mode("append").save()
+        with pytest.raises(Exception, match="nothing says which log these rows are for"):
+            spark.sql("INSERT INTO told SELECT value FROM told")
+        spark.sql("INSERT INTO copy SELECT value AS v FROM told")
+        assert len(list(bk.log("copy").read())) == 3
     finally:
         spark.sql("DROP TABLE told")
+        spark.sql("DROP TABLE IF EXISTS copy")
     assert len(list(bk.log("told").read())) == 3  # A table that is dropped leaves its log alone.
 
 
