@@ -143,6 +143,13 @@ def open_directory(
     return _Building(check_bookies_path(path), listen, settings, devices, create=create).build(bookies)
 
 
+# tests/cluster/test_peers.py follows it: a cluster that is not open has nobody to tell that a bookie is gone.
+_LOST_FOR_GOOD = (
+    "good: serve its `metadata` by embedbk metadata --dir, each other bookie by embedbk bookie --id --dir --metadata, "
+    "say embedbk bookie replace ID, start that one in an empty directory, and stop all when embedbk audit ends with 0"
+)
+
+
 class _Building:
     """The parts opened so far, so that a failure half-way closes them again."""
 
@@ -283,7 +290,8 @@ class _Building:
         if is_known and not directory.is_dir():
             raise StorageError(
                 f"{directory} is missing, and the cluster knows bookie {bookie_id}: removed, or not mounted?",
-                hint="put the directory back; the other bookies alone may not have every entry",
+                hint="put the directory back; the other bookies alone may not have every entry. If it is lost for "
+                + _LOST_FOR_GOOD,
             )
         journals, ledgers = self.devices.journals_of(bookie_id), self.devices.ledgers_of(bookie_id)
         parts = Layout.of(bookie_id, directory, journals, ledgers).by_purpose().values()
@@ -291,7 +299,8 @@ class _Building:
             raise StorageError(  # Before empty directories are made there: no bookie would take those for its own.
                 f"bookie {bookie_id} is known to the cluster with other directories; none of these is there: "
                 + ", ".join(map(str, parts)),
-                hint="give journal_directories= and ledger_directories= as it was made with; removed, or not mounted?",
+                hint="give journal_directories= and ledger_directories= as it was made with; removed, or not mounted? "
+                "If they are lost for " + _LOST_FOR_GOOD,
             )
         if not self.create:
             news = [] if not self.devices.expands else ledgers  # BookieStorage decides which ones may be new.

@@ -20,6 +20,7 @@ import pytest
 
 import embedbk
 from embedbk.client.beginning import holds_log
+from tests.transports.zmtp import wait_until
 
 pytestmark = pytest.mark.xdist_group("processes")
 
@@ -168,6 +169,36 @@ def test_a_stopped_bookie_is_replaced_by_a_copy_of_its_directories(tmp_path: Pat
     first.popen.send_signal(signal.SIGCONT)
     copy.popen.terminate()
     assert copy.end()[0] == 0
+
+
+def test_an_embedded_cluster_that_lost_a_bookie_for_good_is_whole_again_by_the_advice_of_its_error(
+    tmp_path: Path, stack: ExitStack
+) -> None:
+    """P7.2: nothing takes the place of a bookie by itself. So the error, which also says what to do where the directory
+    cannot be put back, is followed by its letter."""
+    data = tmp_path / "data"
+    with embedbk.open(data, bookies=3) as bk, bk.log("orders").writer() as orders:
+        orders.append_many([b"%d" % each for each in range(100)])
+    shutil.rmtree(data / "b2")
+    with pytest.raises(embedbk.StorageError, match="embedbk bookie replace ID"):
+        embedbk.open(data)
+    member = metadata(stack, data / "metadata")
+    [endpoint] = member.report()["endpoints"]
+    at = ["--at", str(endpoint).replace("tcp://", "embedbk://")]
+    quick = ("--repair-grace-s", "1", "--audit-s", "2")
+    peers = {name: bookie(stack, data / name, endpoint, "--id", name, *quick) for name in ("b1", "b3")}
+    assert all("error" not in each.report() for each in peers.values())
+    replaced = run(["bookie", "replace", "b2", "--yes", *at], tmp_path)
+    assert replaced.returncode == 0, replaced.stderr
+    peers["b2"] = bookie(stack, data / "b2", endpoint, "--id", "b2", *quick)
+    assert "error" not in peers["b2"].report()
+    wait_until(lambda: run(["audit", *at], tmp_path).returncode == 0, TIMEOUT_S)
+    for peer in (*peers.values(), member):
+        peer.popen.terminate()
+        assert peer.end()[0] == 0
+    with embedbk.open(data, create=False) as bk:
+        assert [each.state for each in bk.bookies()] == ["writable"] * 3
+        assert [bytes(entry) for entry in bk.log("orders").read()] == [b"%d" % each for each in range(100)]
 
 
 def devices(root: Path, ledger_count: int) -> list[str]:
