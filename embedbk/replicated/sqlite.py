@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
@@ -70,7 +70,7 @@ class _Machine(StateMachine):
     def load(self, parts: Iterator[bytes], offset: int) -> None:
         data = bytearray(b"".join(parts))
         data[18:20] = b"\1\1"  # For a database without a WAL, as one in memory.
-        with sqlite3.connect(":memory:") as saved:
+        with closing(sqlite3.connect(":memory:")) as saved:
             saved.deserialize(data)
             saved.backup(self.file)  # In one transaction.
 
