@@ -83,9 +83,9 @@ class _TellingPacker:
             self._tell(first + number, bytes(entry.data), bytes(entry.attributes))
         return taken
 
-    def append_with(self, data: bytes, attributes: bytes, expected: int) -> tuple[int, bool]:
+    def append_with(self, data: bytes, attributes: bytes, expected: int, told: list[int]) -> tuple[int, bool]:
         self._begin()
-        taken = self._packer.append_with(data, attributes, expected)
+        taken = self._packer.append_with(data, attributes, expected, told)
         if taken[0] >= 0:
             self._tell(taken[0], data, attributes)
         return taken

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from embedbk.codec.frame import Frame, frame_of, split
-from embedbk.codec.journal_records import RecordKind
+from embedbk.codec.journal_records import RecordKind, decode_gone
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.messages import (
     AddAnswer,
@@ -200,7 +200,11 @@ class Translator(Observer):
                 self.tell(("store", node, effect.token, effect.frame.ledger_id, entries))
             elif isinstance(effect, JournalAppend) and effect.kind == RecordKind.FENCE:
                 self.tell(("set fence", node, effect.token, effect.ledger_id))
+            elif isinstance(effect, JournalAppend) and effect.kind == RecordKind.GONE:
+                last = decode_gone(effect.ledger_id, effect.body)
+                self.tell(("fence what is gone", node, effect.token, effect.ledger_id, last))
             elif isinstance(effect, JournalAppend) and effect.kind == RecordKind.DROP:
+                self.tell(("fence what is gone", node, effect.token, effect.ledger_id, effect.ledger_id))
                 self.tell(("decide to drop", node, effect.ledger_id))
             elif isinstance(effect, DropEntries):
                 self.tell(("drop", node, effect.ledger_id))

@@ -64,8 +64,16 @@ class Storing:
     fences: dict[int, int] = field(default_factory=dict)  # Ledger -> token.
     # Fenced before a start by a record that the journal has not: an entry log that was flushed before may have it.
     flushed: set[int] = field(default_factory=set)
+    # Ids that are fenced as those of ledgers that are gone (P7.3, P7.4): first, last, token; 0: as `flushed`.
+    gone: list[tuple[int, int, int]] = field(default_factory=list)
     told: set[int] = field(default_factory=set)  # Ledgers whose fence it has confirmed.
     damaged: set[tuple[int, int]] = field(default_factory=set)
+
+    def is_fenced(self, ledger: int) -> bool:
+        """Durably, as far as can be told."""
+        if ledger in self.flushed or self.fences.get(ledger, self.durable + 1) <= self.durable:
+            return True
+        return any(first <= ledger <= last and token <= self.durable for first, last, token in self.gone)
 
 
 class TraceSpec:
@@ -393,7 +401,8 @@ class TraceSpec:
                 del held[entry_id]
         known.flushed |= {ledger for ledger, token in known.fences.items() if token > last_token}
         known.fences = {ledger: token for ledger, token in known.fences.items() if token <= last_token}
-        allow(known.told <= known.flushed | set(known.fences), "P7.3: a confirmed fence is forgotten", name)
+        known.gone = [(*ids, token if token <= last_token else 0) for *ids, token in known.gone]
+        allow(all(map(known.is_fenced, known.told)), "P7.3: a confirmed fence is forgotten", name)
 
     def _at(self, name: str) -> Storing:
         """Who watches a world after its bookies were started has not heard of their start."""
@@ -424,6 +433,9 @@ class TraceSpec:
 
     def _set_fence(self, name: str, token: int, ledger: int) -> None:
         self._at(name).fences.setdefault(ledger, token)
+
+    def _fence_what_is_gone(self, name: str, token: int, first: int, last: int) -> None:
+        self._at(name).gone.append((first, last, token))
 
     def _decide_to_drop(self, name: str, ledger: int) -> None:
         metadata = self.metadata.get(ledger, {"state": "GONE"})
@@ -470,13 +482,7 @@ class TraceSpec:
 
     def _tells_fence(self, name: str, ledger: int) -> None:
         bookie = self._at(name)
-        token = bookie.fences.get(ledger)
-        allow(
-            (token is not None and token <= bookie.durable) or ledger in bookie.flushed,
-            "P5.2f: told before the fence is durable",
-            name,
-            ledger,
-        )
+        allow(bookie.is_fenced(ledger), "P5.2f: told before the fence is durable", name, ledger)
         bookie.told.add(ledger)
 
 
