@@ -354,7 +354,8 @@ class Cluster:
             known = listened_at(self._home(name))  # The others look for it there.
             if known and all(map(_can_be_bound, known)):
                 return known
-            if known:  # Another program has that port, or the directory moved here: the leader is told of the new one.
+            # Another program has that port, or the directory moved here: the member tells the leader its new one.
+            if known:
                 logger.warning("%s cannot listen at %s any more; it gets a new one", name, ", ".join(known))
         return [f"{self._listen}.{name}" if self._listen.startswith("ipc://") else self._listen]
 

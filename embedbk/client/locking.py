@@ -251,7 +251,8 @@ class Locking:
             self.hold = None
             raise self._lost(hold)
         self._let_go(hold)
-        self.hold = None  # Behind that: who is stopped before has it still, and can release it.
+        # Only now: a caller that a signal stops before has the hold still, and can release it.
+        self.hold = None
         limit_s = self.runtime.settings.operation_timeout_s
         await Moved(
             hold.signal,

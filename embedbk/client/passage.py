@@ -128,8 +128,9 @@ class Passage:
                     self._signal.notify()
 
     async def _enter(self, timeout_s: float | None, what: str, inside: list[int]) -> Appending:
-        """inside: has something from then on. Nothing is called in between, or where the call leaves: a signal handler
-        may raise where a function begins and behind each call, and every roll waits for who is inside."""
+        """inside: it is no longer empty once this call counts. The code calls nothing in between, or where the call
+        leaves: a signal handler may raise where a function begins and behind each call, and every roll waits for the
+        calls that count."""
         until_s = None if timeout_s is None else self.appending.runtime.clock_s() + timeout_s
         while True:
             with MOVING:

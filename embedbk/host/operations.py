@@ -212,7 +212,7 @@ class Writing(Operation, Watermark):
     _outcome = _Field[EmbedbkError | int | None](None)  # What `closed` tells: an error, or the last entry.
     ensemble_changes = _Field[int](0)
     has_missed = _Field[bool](False)  # A bookie may lack acknowledged entries.
-    # Of the list of its log, into which the transaction that closed the ledger put its end; 0: that did not.
+    # The revision of the log's list into which the closing transaction put this ledger's end; 0: it put none.
     recorded_revision = _Field[int](0)
 
     def __init__(

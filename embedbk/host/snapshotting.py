@@ -60,8 +60,8 @@ class Snapshotting:
 
     def _is_due(self, core: Member, now_ns: int, wanted_index: int) -> bool:
         """Whether a snapshot is due. A log that grew only by entries not applied yet has nothing new to cut. One that
-        is cut and not named durably yet is still under way, whoever waits for a newer one: there is one at a time. Who
-        asks for a copy may have made room, so the time behind one that failed does not hold for that."""
+        is cut and not named durably yet is still under way, also where a caller waits for a newer one: there is one at
+        a time. A caller that asks for a copy may have made room, so it need not wait for the time behind a failure."""
         snapshots = self._store.snapshots
         assert snapshots is not None
         if snapshots.is_under_way:
