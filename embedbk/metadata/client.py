@@ -365,7 +365,7 @@ class Client:
             if isinstance(reply.result, Acknowledged):
                 self._seeker.learn(reply.result.members)
                 self.cluster_level = max(self.cluster_level, reply.result.level)
-                self._watching.note_leader_revision(now_ns, reply.result.revision, effects)
+                self._watching.renewed(now_ns, reply.result.revision, effects)
             session.renewed(sent_ns, now_ns)
         elif (stream := self._requests.take_answer(reply, now_ns, effects)) is not None:
             self._watching.take_answer(stream, reply.result, now_ns, effects)

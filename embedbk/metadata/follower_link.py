@@ -130,10 +130,11 @@ class FollowerLink:
         if self.is_up:
             self._send(Unwatch(watch_id), effects)
 
-    def take(self, reply: MetadataReply, now_ns: int, effects: Effects) -> None:
+    def take(self, reply: MetadataReply, now_ns: int, effects: Effects) -> bool:
+        """Whether it answers how far it is."""
         result = reply.result
         if not self.at or self._is_leaving:
-            return
+            return False
         asked = self._asked.pop(reply.sequence, None)
         if isinstance(result, Refusal) and result.code == BUSY:
             if asked is not None:
@@ -147,6 +148,8 @@ class FollowerLink:
             self._ask(now_ns, effects)
         elif reply.sequence in self._looks:
             self._take_look(reply.sequence, result.revision, now_ns, effects)
+            return True
+        return False
 
     def _take_look(self, sequence: int, revision: int, now_ns: int, effects: Effects) -> None:
         """The member answers how far it is."""

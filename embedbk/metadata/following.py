@@ -37,6 +37,7 @@ class FollowedPrefix:
     list_count: int = 0  # Lists so far: a page of an earlier list is ignored.
     watch_id: int = 0  # The id of the stream on the present link; 0: there is none.
     is_asking: bool = False  # A Watch for the stream is queued or under way.
+    silence: int = 0  # Answers to keep-alives on its link since the stream was asked for or heard of last.
     retry_ns: int | None = None
     retry_wait_ns: int = RETRY_NS_MIN
 

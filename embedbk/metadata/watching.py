@@ -30,10 +30,12 @@ from embedbk.metadata.vocabulary import (
     WatchPutOff,
     WatchRequested,
 )
+from embedbk.metadata.watches import MARKS_MAX
 
-__all__ = ["WATCHES_MAX", "StreamRequest", "WatchEffect", "Watching"]
+__all__ = ["SILENT_MAX", "WATCHES_MAX", "StreamRequest", "WatchEffect", "Watching"]
 
 WATCHES_MAX = 4096  # As many as the quorum has for one link.
+SILENT_MAX = 2  # Marks of a stream that may be missing, one after the other.
 
 WatchEffect = Send | Completed | WatchChanged | WatchPutOff | Dial | HangUp
 
@@ -150,6 +152,7 @@ class Watching:
         watch = self._streams.get(events.watch_id)
         if watch is None:
             return  # For a stream that ended.
+        watch.silence = 0
         if events.is_compacted:
             del self._streams[events.watch_id]
             watch.watch_id, watch.is_asking, watch.is_lagging = 0, False, False
@@ -172,12 +175,25 @@ class Watching:
             watch = self._streams.get(event.message.watch_id)
             if watch is not None and watch.is_lagging:
                 self.take_events(event.message, event.now_ns, effects)
-        else:
-            self._follower.take(event.message, event.now_ns, effects)
+        elif self._follower.take(event.message, event.now_ns, effects):
+            self._follow_silent(event.now_ns, effects, is_lagging=True)
 
-    def note_leader_revision(self, now_ns: int, revision: int, effects: WatchEffects) -> None:
-        """The leader has reached this revision: a follower whose streams stay below it for long is left."""
+    def renewed(self, now_ns: int, revision: int, effects: WatchEffects) -> None:
+        """The leader has answered a keep-alive, at this revision: a follower whose streams stay below it for long is
+        left."""
+        self._follow_silent(now_ns, effects, is_lagging=False)
         self._follower.heard_leader(now_ns, revision, effects)
+
+    def _follow_silent(self, now_ns: int, effects: WatchEffects, *, is_lagging: bool) -> None:
+        """Ask anew, from where its watch stands, for each stream that heard nothing though its member answered: before
+        such an answer it marks its streams, each in its turn (`Watches.marks`). It may have ended this one, and the
+        message that said so was lost: nothing else would ever come."""
+        streams = [watch for watch in self._streams.values() if watch.is_lagging == is_lagging]
+        turn = 1 + len(streams) // MARKS_MAX
+        for watch in streams:
+            watch.silence += 1
+            if watch.silence > SILENT_MAX * turn:
+                self._follow(watch, now_ns, effects)
 
     def place_streams(
         self, now_ns: int, seeker: Seeker, session: int, effects: WatchEffects, *, has_ended: bool
@@ -213,7 +229,7 @@ class Watching:
             self._stream_count += 1
             watch.watch_id = self._stream_count
             self._streams[watch.watch_id] = watch
-        watch.is_asking = True
+        watch.is_asking, watch.silence = True, 0
         watch.is_lagging = watch.may_lag and self._uses_follower
         if watch.is_lagging:
             self._follower.follow(watch, now_ns, effects)

@@ -55,6 +55,7 @@ from embedbk.metadata.vocabulary import (
     Send,
     WatchRequested,
 )
+from embedbk.metadata.watches import MARKS_MAX
 from embedbk.metadata.watching import WATCHES_MAX
 from tests.metadata.world import MS, SECOND, Peer, World
 
@@ -791,6 +792,45 @@ def test_a_stream_refused_while_the_list_is_under_way_ends_nothing() -> None:
     [follow] = heard(MetadataReply(7, relisting.sequence, page))
     assert isinstance(follow.operation, Watch)
     assert list(client.watched("w")) == ["/k/a"]
+
+
+def test_a_stream_whose_end_was_lost_on_the_way_is_asked_for_again() -> None:
+    """I82: "if changes are not kept any more, the stream is told so; nothing is skipped". The member ended the stream
+    with that message, and it was lost: nothing else would have come for as long as the link lived."""
+    world = World(limits=Limits(history_changes_max=1))
+    peer, other = world.peer("a"), world.peer("b")
+    world.watch(other, "/k/")
+    world.settle()
+    world.disconnect(other)
+    for n in range(4):
+        world.do(peer, put(f"/k/{n}"))
+    world.connect(other)
+    lost = 0
+    while other.to_member or other.to_client:
+        if not other.to_client:
+            world.deliver_request(other)
+            world.commit()
+        elif isinstance(first := other.to_client[0], WatchEvents) and first.is_compacted:
+            other.to_client.popleft()
+            lost += 1
+        else:
+            world.deliver_answer(other)
+    assert lost == 1
+    assert other.views["/k/"] == {}
+    world.advance(20 * SECOND)
+    assert sorted(other.views["/k/"]) == [f"/k/{n}" for n in range(4)]
+
+
+def test_a_stream_that_is_told_how_far_it_is_is_not_asked_for_again() -> None:
+    """Each stream of a link is marked in its turn: those of a link with many hear less often."""
+    world = World()
+    peer = world.peer("a")
+    for n in range(5 * MARKS_MAX):
+        world.watch(peer, f"/{n}/")
+    world.settle()
+    asked = len([request for request in peer.sent if isinstance(request.operation, Watch)])
+    world.advance(60 * SECOND)
+    assert len([request for request in peer.sent if isinstance(request.operation, Watch)]) == asked
 
 
 @pytest.mark.parametrize("is_put_off", [True, False])

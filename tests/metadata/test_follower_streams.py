@@ -11,6 +11,7 @@ from embedbk.codec.metadata_messages import (
     Get,
     KeepAlive,
     List,
+    Listed,
     MetadataReply,
     NotLeader,
     Put,
@@ -31,7 +32,17 @@ from embedbk.metadata.follower_link import (
     FollowerLink,
 )
 from embedbk.metadata.following import FollowedPrefix
-from embedbk.metadata.vocabulary import CatalogReplaced, Dial, HangUp, LinkLost, Send
+from embedbk.metadata.vocabulary import (
+    CatalogReplaced,
+    Dial,
+    HangUp,
+    LinkLost,
+    MessageReceived,
+    Send,
+    WatchChanged,
+    WatchRequested,
+)
+from embedbk.metadata.watching import SILENT_MAX, Watching
 from tests.metadata.test_command_log import Stand
 from tests.metadata.test_member import Desk
 from tests.metadata.test_member import put as put_at
@@ -297,6 +308,36 @@ def test_streams_are_asked_for_in_turns_and_again_where_that_is_lost() -> None:
     again = [operation.watch_id for _, operation in sent(line.answer(look, Acknowledged(10)))]  # type: ignore[attr-defined]
     assert 2 not in again
     assert len(again) == ASKED_MAX
+
+
+def test_a_stream_whose_end_was_lost_on_the_way_is_asked_for_again() -> None:
+    """I82: a member ends a stream with the message that its changes are gone. Where that was lost, nothing else comes,
+    though the member goes on to say how far it is."""
+    line = Line()
+    line.up()
+    watching = Watching()
+    watching._follower, watching._uses_follower = line.link, True
+    watching.watch(WatchRequested(line.now_ns, "w", "/k/", may_lag=True), None, line.done)  # type: ignore[arg-type]
+    [listing] = watching.requests
+    watching.take_answer(listing, Listed([], False, 10), line.now_ns, line.done)  # type: ignore[arg-type]
+
+    def looked() -> list[tuple[int, object]]:
+        """The member says how far it is, and of the stream nothing."""
+        line.link.heard_leader(line.now_ns, 10, line.done)  # type: ignore[arg-type]
+        [(look, _)] = sent(line.take())
+        answer = MessageReceived(line.now_ns, MetadataReply(0, look, Acknowledged(10)))
+        watching.on_follower(answer, line.done)  # type: ignore[arg-type]
+        return sent(line.take())
+
+    [shown, asking] = line.take()
+    assert isinstance(shown, WatchChanged)
+    [(sequence, begun)] = sent([asking])
+    answer = MessageReceived(line.now_ns, MetadataReply(0, sequence, Acknowledged(10)))
+    watching.on_follower(answer, line.done)  # type: ignore[arg-type]
+    asked = [looked() for _ in range(SILENT_MAX + 1)]
+    assert asked[:-1] == [[]] * SILENT_MAX
+    assert [operation for _, operation in asked[-1]] == [begun]
+    assert begun == Watch(1, "/k/", 10)
 
 
 def test_it_is_left_when_no_stream_needs_it_or_the_member_is_one_no_more() -> None:

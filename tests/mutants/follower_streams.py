@@ -46,6 +46,21 @@ MUTANTS = (
         (_HERE + "it_streams_only_when_the_member_has_applied_what_the_leader_said", _STORIES),
     ),
     Mutant(
+        "silent-stream-is-waited-for",
+        "I82",
+        "a watch waits for ever for a stream that its member has ended, as the message that said so was lost",
+        ((_WATCHING, "            if watch.silence > SILENT_MAX * turn:\n", "            if False:\n"),),
+        ("tests/metadata/test_client.py::test_a_stream_whose_end_was_lost_on_the_way_is_asked_for_again",
+         _HERE + "a_stream_whose_end_was_lost_on_the_way_is_asked_for_again"),
+    ),
+    Mutant(
+        "silence-counts-marks-of-others",
+        "METADATA.md 6",
+        "a watch of a link with many counts marks that others had in their turn, and asks for its stream each time",
+        ((_WATCHING, "        turn = 1 + len(streams) // MARKS_MAX\n", "        turn = 1\n"),),
+        ("tests/metadata/test_client.py::test_a_stream_that_is_told_how_far_it_is_is_not_asked_for_again",),
+    ),
+    Mutant(
         "streams-of-a-left-follower-stay-there",
         "I82",
         "a watch whose member was left is streamed by nobody",
