@@ -32,6 +32,7 @@ from embedbk.ids import INCARNATION_BYTES, check_bookie_id
 from embedbk.metadata.seeking import Seeker
 from embedbk.ports.links import Identity, LinkDown, LinkUp
 from embedbk.ports.transport import Transport
+from embedbk.storage.noted import replace_durably
 from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint
 
@@ -345,7 +346,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             collector=CollectorOptions(interval_ns=int(options.collect_s * 1e9)),
         )
         opened.pop_all()
-    beside: list[Node] = [KnownMembers(options.dir, token, lambda: client.members, noted)]
+    beside: list[Node] = [KnownMembers(options.dir, token, lambda: client.members, noted, replace_durably)]
     if options.repair:
         beside.append(_repairing(options, listen[0], metadata, token))
     _settle_memory()

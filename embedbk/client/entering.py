@@ -19,6 +19,7 @@ from embedbk.metadata.levels import LEVEL
 from embedbk.ports.links import Identity
 from embedbk.ports.transport import Transport
 from embedbk.quorum import ENDPOINTS_FILE
+from embedbk.storage.noted import replace_durably
 
 __all__ = ["announcing_of", "note_endpoints", "others_of"]
 
@@ -49,9 +50,9 @@ def announcing_of(
 
 def note_endpoints(directory: Path, endpoints: Sequence[str]) -> None:
     """Raises StorageError: the note cannot be written."""
-    part = directory / f"{ENDPOINTS_FILE}.part"
+    note = directory / ENDPOINTS_FILE
     try:
-        part.write_text("".join(f"{endpoint}\n" for endpoint in endpoints), encoding="utf-8")
-        part.replace(directory / ENDPOINTS_FILE)
+        # Durable, as the next start listens there: an empty file behind a power cut would have it move.
+        replace_durably(note, "".join(f"{endpoint}\n" for endpoint in endpoints).encode())
     except OSError as refused:
-        raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
+        raise StorageError(f"{note} cannot be written: {refused}", definite=True) from refused

@@ -40,12 +40,14 @@ def noted_members(directory: Path, check: Callable[[str], None]) -> NotedMembers
     try:
         with path.open("rb") as file:
             lines = [line for line in file.read(_BYTES_MAX).decode().split("\n") if line]
+        if not lines:
+            raise ValueError("it is empty")
         token = bytes.fromhex(lines[0])
         for line in lines[1:]:
             check(line)
     except FileNotFoundError:
         return _NOTHING
-    except (OSError, ValueError, IndexError, UsageError) as refused:
+    except (OSError, ValueError, UsageError) as refused:
         logger.warning("%s is not used: %s; the addresses that were given are asked", path, refused)
         return _NOTHING
     return NotedMembers(token, tuple(lines[1 : 1 + ADDRESSES_MAX]))
@@ -55,24 +57,30 @@ class KnownMembers:
     """A node of a loop, beside one that has a client: it notes the members whenever its client has learnt of others."""
 
     def __init__(
-        self, directory: Path, token: bytes, members: Callable[[], tuple[str, ...]], noted: NotedMembers
+        self,
+        directory: Path,
+        token: bytes,
+        members: Callable[[], tuple[str, ...]],
+        noted: NotedMembers,
+        replace: Callable[[Path, bytes], None],
     ) -> None:
         """members: where they are, as the last leader said; empty as long as none did. noted: what the directory's
-        note says (`noted_members`)."""
+        note says (`noted_members`). replace: lets a file hold this, or what it held before (`replace_durably`)."""
         self._path = directory / MEMBERS_FILE
         self._token = token
         self._members = members
+        self._replace = replace
         self._noted = tuple(noted.endpoints) if noted.token == token else ()
 
     def step(self, now_ns: int) -> None:
         if not self.has_news():
             return
         members = self._noted = tuple(self._members())
-        part = self._path.with_suffix(".part")
+        # A path of a local socket may have any letters, whatever the locale.
+        note = "".join(f"{line}\n" for line in (self._token.hex(), *members)).encode()
         try:
-            # A path of a local socket may have any letters, whatever the locale.
-            part.write_text("".join(f"{line}\n" for line in (self._token.hex(), *members)), encoding="utf-8")
-            part.replace(self._path)
+            # Behind a power cut the note before is worth more than an empty file, and members seldom change.
+            self._replace(self._path, note)
         except OSError as refused:
             logger.warning(
                 "%s cannot be written: %s; it is written when they change again", self._path, refused
