@@ -6,6 +6,7 @@ promises.
 
 from __future__ import annotations
 
+from embedbk.testing.actors import Sleep, Until
 from embedbk.testing.campaign import Report, run_campaign
 from embedbk.testing.cluster import Cluster
 from embedbk.testing.network_faults import rule_for
@@ -14,7 +15,7 @@ from embedbk.testing.plan import Plan, Step, make_plan
 from embedbk.testing.run import Outcome, run_plan, shrink
 from embedbk.testing.trace import Trace
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Until, World
+from embedbk.testing.world import World
 
 __all__ = [
     "Cluster",

@@ -18,11 +18,13 @@ from embedbk.core.adopting import AdoptionOptions
 from embedbk.core.adoption_plan import AdoptionPlan
 from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, RecoveryInconclusive, UsageError
 from embedbk.testing import workload
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.drawn_terms import keys_of
 from embedbk.testing.promises import Promises
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["Adopters"]
 

@@ -35,7 +35,9 @@ from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.raw_files import PictureDirectory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 from embedbk.testing import workload
+from embedbk.testing.actors import Steps, Until
 from embedbk.testing.adopters import Adopters
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.members import CLUSTER_TOKEN
@@ -43,7 +45,8 @@ from embedbk.testing.operator import Operator
 from embedbk.testing.promises import Promises
 from embedbk.testing.raising import Raiser
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, Steps, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import close_writing, write_ledger
 
 __all__ = ["aftermath"]
 
@@ -414,11 +417,11 @@ def _write_and_read(world: World, client: str, quorum: Quorum, chance: random.Ra
     metadata, revision = yield from workload.result_of(world, client, core)
     if metadata.ledger_id < ids_end:
         raise Violation("P2.1", f"id {metadata.ledger_id} was given out again, {ids_end} was the end")
-    writing = world.write_ledger(client, metadata, revision)
+    writing = write_ledger(world, client, metadata, revision)
     for payload in payloads:
         writing.try_append(payload)
     yield Until(lambda: writing.lac >= len(payloads) - 1 or writing.error is not None)
-    world.close_writing(client, writing)
+    close_writing(world, client, writing)
     closed = yield from workload.recover(world, client, metadata.ledger_id)
     found = yield from workload.read_range(world, client, closed, 0, closed.last_entry)
     if [payload for _, payload in found] != payloads:

@@ -49,11 +49,12 @@ from embedbk.errors import (
 )
 from embedbk.ids import Position
 from embedbk.metadata.levels import LEVEL_OF_ARCHIVES, LEVEL_OF_FREED
+from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.truncators import noted
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["archives"]
 

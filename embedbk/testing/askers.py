@@ -21,10 +21,12 @@ from embedbk.codec.metadata_messages import (
     Txn,
     Value,
 )
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.history import Call, check_history
 from embedbk.testing.lock_history import check_locks
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["Askers"]
 

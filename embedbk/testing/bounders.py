@@ -11,8 +11,10 @@ import random
 from embedbk.client.read_bounds import bound_reads
 from embedbk.config import READ_BYTES_PER_S_MIN, Settings
 from embedbk.errors import EmbedbkError
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.sim_runtime import SimRuntime, awaited
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["begin_bounding", "settings_drawn"]
 

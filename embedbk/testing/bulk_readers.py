@@ -14,11 +14,12 @@ from embedbk.client.bulk import Bulk, BulkReading, Place
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.errors import EmbedbkError, Truncated
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.squeezed import stored_of
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["reads_in_bulk"]
 

@@ -5,8 +5,10 @@ Nodes get monotonic time: it never falls. No core reads a wall clock.
 
 from __future__ import annotations
 
-__all__ = ["TRUE", "Clock"]
+__all__ = ["MS", "SECOND", "TRUE", "Clock"]
 
+MS = 1_000_000  # In the nanoseconds of all clocks.
+SECOND = 1_000 * MS
 _PPM = 1_000_000
 
 

@@ -28,10 +28,11 @@ from embedbk.errors import MetadataUnavailable, UsageError
 from embedbk.metadata.quorum import VOTERS_MAX
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.testing import faults, network_faults
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
-from embedbk.testing.world import SECOND, World
+from embedbk.testing.world import World
 from embedbk.transports.sim import CALM, DROP, Faults, Treatment
 
 __all__ = ["Cluster"]

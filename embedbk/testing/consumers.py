@@ -16,11 +16,12 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import truncate
 from embedbk.errors import CursorLost, EmbedbkError, NoSuchCursor, OperationTimeout, Truncated
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.truncators import noted
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["uses_cursors"]
 

@@ -43,10 +43,12 @@ from embedbk.repair.copy_comparison import cuts_of
 from embedbk.scrub.options import ScrubOptions
 from embedbk.scrub.scrubbing import scrub_cluster
 from embedbk.storage.memory import MemoryBookieStorage
+from embedbk.testing.actors import Steps
 from embedbk.testing.archived import FilesInMemory
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["closed_ledgers", "copies_owed", "differing_copy_is_found", "scrub_finds", "whole_copies"]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from embedbk.testing import scarcity
+from embedbk.testing.bookie_processes import doubt, drop_newest, restore
 from embedbk.testing.disks import OFTEN_FLUSH_BYTES, NativeDisk
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.plan import MS, SECOND, Step
@@ -117,7 +118,7 @@ def _busy(world: World, step: Step, chance: random.Random) -> bool:
     def end() -> None:
         node.waiting.has_room = node.has_room
         if world.nodes.get(step.target) is node and step.target not in world.paused:
-            world._wake(step.target)
+            world.wake(step.target)
 
     world.after(step.for_ns, end)
     return True
@@ -229,7 +230,7 @@ def _old_copy(world: World, step: Step, chance: random.Random) -> bool:
             return
         if name in world.nodes:
             world.crash(name)
-        world.doubt(name, before)
+        doubt(world, name, before)
         world.after(chance.randint(1, 500) * MS, lambda: come_back(world, name))
 
     world.after(step.for_ns, strike)
@@ -261,7 +262,7 @@ def _older_disk(world: World, step: Step, chance: random.Random) -> bool:
         if name not in world.nodes or not world.nodes[name].is_registered:
             return  # The cluster does not know yet that it started behind the copy.
         world.crash(name)
-        world.restore(name, before)
+        restore(world, name, before)
         world.after(chance.randint(1, 500) * MS, lambda: come_back(world, name))
 
     world.after(step.for_ns + 200 * MS, strike)
@@ -274,7 +275,7 @@ def _newest_gone(world: World, step: Step, chance: random.Random) -> bool:
     if name in world.lost or name not in world.nodes:
         return False
     world.crash(name)
-    is_done = world.drop_newest(name)
+    is_done = drop_newest(world, name)
     world.after(step.for_ns, lambda: come_back(world, name))
     return is_done
 

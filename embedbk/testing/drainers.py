@@ -32,9 +32,11 @@ from embedbk.config import Quorum
 from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError
 from embedbk.metadata.levels import LEVEL_OF_DRAINS
 from embedbk.testing import process_faults, workload
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["Drainers", "able_bookies"]
 

@@ -17,10 +17,12 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.config import Settings
 from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
+from embedbk.testing.actors import Sleep, Until
 from embedbk.testing.bounders import settings_drawn
 from embedbk.testing.plan import SECOND
 from embedbk.testing.sim_runtime import SimRuntime
-from embedbk.testing.world import KEY, Sleep, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import KEY
 
 __all__ = [
     "Keys",

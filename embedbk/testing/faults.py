@@ -42,7 +42,7 @@ def heal(world: World) -> None:
     world.impatience.end_all()
     scarcity.end_client_crowds(world)
     world.sync_ns.clear()
-    world.hurry_syncs()
+    world.turns.hurry_syncs()
     for name in sorted(world.paused):
         world.resume(name)
     upgrade_all(world)
@@ -53,7 +53,7 @@ def heal(world: World) -> None:
             disk.fill(False)
             world.nodes[name].waiting.has_room = world.nodes[name].has_room
             world.nodes[name].core.is_writable = world.nodes[name].core.failure is None
-            world._wake(name)
+            world.wake(name)
             is_over = world.nodes[name].failure is not None or world.nodes[name].is_leaving
             if is_over and name not in world.lost:
                 world.crash(name)
@@ -71,7 +71,7 @@ def _jump(world: World, step: Step, chance: random.Random) -> bool:
         return False
     world.clocks[step.target].jump(world.now_ns, step.for_ns)
     if step.target in world.nodes:
-        world._wake(step.target)
+        world.wake(step.target)
     return True
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from embedbk.client.handles import handles
 from embedbk.client.runtime import Runtime
 from embedbk.errors import EmbedbkError
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["asks_for_handles"]
 

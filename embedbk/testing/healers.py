@@ -31,6 +31,7 @@ from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.log_keeping import LogKeeperOptions
 from embedbk.repair.unchanged_blocks import BlockOptions
 from embedbk.repair.worker import WorkerOptions
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.differing_copies import (
     closed_ledgers,
     copies_owed,
@@ -38,7 +39,7 @@ from embedbk.testing.differing_copies import (
     whole_copies,
 )
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, World
+from embedbk.testing.world import World
 
 __all__ = ["Healers", "has_copy"]
 

@@ -25,11 +25,14 @@ from embedbk.host.bookie_node import BookieNode
 from embedbk.host.operations import Writing
 from embedbk.metadata.levels import LEVEL_OF_WRITERS
 from embedbk.testing import process_faults, workload
+from embedbk.testing.actors import Steps, Until
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.drainers import able_bookies
 from embedbk.testing.healers import HEALED_NS, Healers
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, Steps, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, close_writing, write_ledger
 
 __all__ = ["Leavers"]
 
@@ -103,9 +106,9 @@ class Leavers:
         chance = random.Random(self._chance.getrandbits(63))
         creation = Creation(quorum, NO_PASSWORD, 0, {}, node.bookies, chance, writer=name)
         metadata, revision = yield from workload.result_of(world, client, creation)
-        writing = world.write_ledger(client, metadata, revision, key=OPENER.key)
+        writing = write_ledger(world, client, metadata, revision, key=OPENER.key)
         for number in range(ENTRIES):
-            world.append(client, writing, b"left %d" % number)
+            append(world, client, writing, b"left %d" % number)
         yield Until(partial(_is_written, writing, ENTRIES), READY_NS)
         if writing.error is None:
             self._made[client] = (metadata.ledger_id, writing)
@@ -137,9 +140,9 @@ class Leavers:
 
     def _go_on(self, quorum: Quorum) -> Steps:
         _, writing = self._made[RESTS]
-        self._world.append(RESTS, writing, b"behind")
+        append(self._world, RESTS, writing, b"behind")
         yield Until(partial(_is_written, writing, ENTRIES + 1), READY_NS)
         if writing.error is not None:
             raise Violation("AR08", f"whoever rested cannot append: {writing.error}")
-        self._world.close_writing(RESTS, writing)
+        close_writing(self._world, RESTS, writing)
         yield Until(writing.closed.done, READY_NS)

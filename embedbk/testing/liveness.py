@@ -14,10 +14,13 @@ from embedbk.core.client_words import Send
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.host.operations import Writing
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
 from embedbk.testing.workload import is_ready, result_of
-from embedbk.testing.world import KEPT_FRAME_BYTES, MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import KEPT_FRAME_BYTES, World
+from embedbk.testing.writing_handles import append, close_writing, write_ledger
 
 __all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held", "say_no", "waits_for_no_slow_seat"]
 
@@ -49,7 +52,7 @@ def keeps_acknowledging(
     metadata, revision = yield from result_of(
         world, client, Creation(quorum, b"", 0, {}, node.bookies, random.Random(chance.getrandbits(63)))
     )
-    writing = world.write_ledger(client, metadata, revision)
+    writing = write_ledger(world, client, metadata, revision)
     down: list[str] = []
     for number in range(APPENDS):
         if number == APPENDS // 4:
@@ -58,7 +61,7 @@ def keeps_acknowledging(
             for name in down:
                 if name in world.nodes:
                     world.crash(name)
-        entry_id = world.append(client, writing, b"L3 %d" % number)
+        entry_id = append(world, client, writing, b"L3 %d" % number)
         if entry_id is None:
             break
         told = yield _settled(writing, entry_id)
@@ -71,7 +74,7 @@ def keeps_acknowledging(
         world.sometimes["went on without some"] += 1
     for name in down:
         restart(world, name)
-    world.close_writing(client, writing)
+    close_writing(world, client, writing)
     yield Until(writing.closed.done, 60 * SECOND)
     if writing.error is not None and writing.lac < APPENDS - 1:
         raise Violation("L3", f"ledger {metadata.ledger_id}: {writing.error}")
@@ -88,7 +91,7 @@ def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
     metadata, revision = yield from result_of(
         world, client, Creation(quorum, b"", 0, {}, node.bookies, random.Random(chance.getrandbits(63)))
     )
-    writing = world.write_ledger(client, metadata, revision, add_timeout_ns=5 * SECOND)
+    writing = write_ledger(world, client, metadata, revision, add_timeout_ns=5 * SECOND)
     for number in range(SLOW_APPENDS // 8):
         yield from _append_in(world, client, writing, number, APPEND_NS)
     seated = [member.bookie_id for member in writing.core.in_flight.members]
@@ -116,7 +119,7 @@ def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
         if name in world.paused:
             world.resume(name)
     world.sometimes["slow seat waited for by nobody"] += 1
-    world.close_writing(client, writing)
+    close_writing(world, client, writing)
     yield Until(writing.closed.done, 60 * SECOND)
     if writing.error is not None and writing.lac != writing.packer.last_entry:
         raise Violation("L15", f"ledger {metadata.ledger_id}: {writing.error}")
@@ -130,7 +133,7 @@ def _is_at_bound(world: World, writing: Writing) -> bool:
 
 
 def _append_in(world: World, client: str, writing: Writing, number: int, limit_ns: int) -> Steps:
-    entry_id = world.append(client, writing, b"L15 %d" % number)
+    entry_id = append(world, client, writing, b"L15 %d" % number)
     if entry_id is None:
         return
     told = yield Until(lambda: writing.lac >= entry_id or writing.error is not None, limit_ns)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import AppendReply, HeartbeatReply, PreVoteReply, Send, VoteReply
-from embedbk.testing.twins import bookie_of, twin_of
+from embedbk.testing.process_names import bookie_of, twin_of
 from embedbk.testing.violation import Violation
 from embedbk.transports.sim import DROP, Treatment
 

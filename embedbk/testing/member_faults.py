@@ -13,13 +13,14 @@ from typing import Any
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Policy
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.disk_faults import half_dead
 from embedbk.testing.network_faults import between, one_way, with_rule
 from embedbk.testing.operator import Operator
 from embedbk.testing.plan import Step
 from embedbk.testing.process_faults import come_back, crash, pause, pause_for, slow
 from embedbk.testing.raising import Raiser
-from embedbk.testing.world import MS, SECOND, World
+from embedbk.testing.world import World
 from embedbk.transports.sim import Treatment
 
 __all__ = ["BEGIN"]

@@ -43,8 +43,8 @@ from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_bytes import OpenedMember, open_behind_a_flip, open_behind_a_tear
 from embedbk.testing.member_copies import MemberCopies
 from embedbk.testing.member_names import METADATA, member_names
+from embedbk.testing.process_names import bookie_of
 from embedbk.testing.quorum_watch import QuorumWatch
-from embedbk.testing.twins import bookie_of
 
 if TYPE_CHECKING:
     from embedbk.testing.operator import Operator

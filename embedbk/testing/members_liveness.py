@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.operator import OPERATOR
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, World
+from embedbk.testing.world import World
 
 __all__ = [
     "agree_at_last",
@@ -64,7 +65,7 @@ def keeps_a_leader(world: World) -> None:
 
 def ends_every_change(world: World) -> None:
     """L7: every change of the voters that an operator asked for comes to its end, and none is left half way."""
-    operators = [actor for actor in world.actors if actor.client.startswith(OPERATOR)]
+    operators = [actor for actor in world.actors.running if actor.client.startswith(OPERATOR)]
     if not operators:
         return
     if not world.run_until(lambda: all(actor.is_over for actor in operators), CHANGED_NS):

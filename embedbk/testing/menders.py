@@ -23,7 +23,9 @@ from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.repair.ledger_repair import LedgerRepair
 from embedbk.repair.small_repairs import SmallRepairs
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
+from embedbk.testing.world import World
 
 __all__ = ["mender"]
 

@@ -24,6 +24,7 @@ from embedbk.config import NEVER_ROLL, Quorum, Roll
 from embedbk.core.log_listing import TakenOver
 from embedbk.errors import EmbedbkError, LogAtBound, OperationTimeout
 from embedbk.ids import NO_ENTRY, Position
+from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.consumers import uses_cursors
 from embedbk.testing.drawn_terms import log_password, ready, records_of, runtime_of, traits_drawn
 from embedbk.testing.handle_askers import asks_for_handles
@@ -36,7 +37,7 @@ from embedbk.testing.told_appends import watched
 from embedbk.testing.truncators import truncates
 from embedbk.testing.users import append_all
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, Until, World
+from embedbk.testing.world import World
 from embedbk.transports.sim import Treatment
 
 __all__ = ["LOG", "WatchedOwner", "owner", "sequence_of"]

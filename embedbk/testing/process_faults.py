@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 
 from embedbk.storage.journal import DamagedJournal, UnreadableJournal
+from embedbk.testing.bookie_processes import doubt
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.world import World
 
@@ -31,7 +32,7 @@ def come_back(world: World, name: str) -> None:
 def _go_on_behind(world: World, name: str) -> None:
     """A harmed disk was refused: it is lost, or its owner gives the word to go on behind a damaged journal (P7.4)."""
     if isinstance(world.refused[name], DamagedJournal | UnreadableJournal) and world.chance.random() < 0.5:
-        world.doubt(name)
+        doubt(world, name)
         if world.start_bookie(name):
             return
     world.lost[name] = None

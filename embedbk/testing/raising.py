@@ -11,8 +11,10 @@ from embedbk.codec.metadata_messages import Refusal
 from embedbk.codec.quorum_messages import RaiseLevel
 from embedbk.metadata.levels import LEVEL, LEVEL_FIRST
 from embedbk.testing import stranger
+from embedbk.testing.actors import Sleep, Steps
+from embedbk.testing.clocks import MS
 from embedbk.testing.operator import Operator
-from embedbk.testing.world import MS, Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["Raiser", "upgrade_all"]
 

@@ -11,13 +11,14 @@ from embedbk.client.renewing import Succession
 from embedbk.client.runtime import Runtime
 from embedbk.config import Quorum, Settings
 from embedbk.errors import EmbedbkError
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.drawn_terms import all_ledgers, password_of, ready, runtime_of, traits_drawn
 from embedbk.testing.owners import WatchedOwner
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.users import REMOVED
 from embedbk.testing.visitors import take
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["remover"]
 

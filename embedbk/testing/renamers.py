@@ -21,10 +21,11 @@ from embedbk.codec.ledger_metadata import decode_log_list, log_key_path
 from embedbk.errors import EmbedbkError, Truncated
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_LOG_IDS
+from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["renames"]
 

@@ -27,8 +27,10 @@ from embedbk.codec.repair_messages import (
 from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.claims import REPAIRERS_PREFIX, REPAIRING_PREFIX
 from embedbk.metadata.repairing import RETURNED, SETTLED
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["RepairCall", "Repairers", "check_repairs"]
 

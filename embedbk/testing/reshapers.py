@@ -22,11 +22,13 @@ from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_SHAPES
 from embedbk.repair.reshaping import is_misfit, log_of
 from embedbk.testing import process_faults, workload
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.drainers import able_bookies
 from embedbk.testing.healers import HEALED_NS, Healers
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["Reshapers"]
 

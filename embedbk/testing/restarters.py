@@ -39,13 +39,16 @@ from embedbk.repair.restarting import (
     plan_of,
 )
 from embedbk.testing import process_faults, workload
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.differing_copies import closed_ledgers, copies_owed
 from embedbk.testing.drainers import able_bookies
 from embedbk.testing.healers import has_copy
 from embedbk.testing.operator import Operator
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, close_writing, write_ledger
 
 __all__ = ["Restarters"]
 
@@ -218,10 +221,10 @@ class Restarters:
     def _append_to(self, client: str, metadata: LedgerMetadata, revision: int) -> Generator[Any, Any, int]:
         """As many entries as one ledger gets; how many."""
         world = self._world
-        writing = world.write_ledger(client, metadata, revision, add_timeout_ns=5 * SECOND)
+        writing = write_ledger(world, client, metadata, revision, add_timeout_ns=5 * SECOND)
         number = 0
         while not self._is_over and number < self._entries_max:
-            entry_id = world.append(client, writing, b"beside restarts %d" % number)
+            entry_id = append(world, client, writing, b"beside restarts %d" % number)
             told = entry_id is not None and (yield _has_ended(writing, entry_id))
             if not told or writing.error is not None:
                 raise Violation(
@@ -229,7 +232,7 @@ class Restarters:
                 )
             number += 1
             yield Sleep(self._chance.choice([1, 20, 200]) * MS)
-        world.close_writing(client, writing)
+        close_writing(world, client, writing)
         yield Until(writing.closed.done, 2 * APPEND_NS)
         return number
 

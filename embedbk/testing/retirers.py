@@ -30,12 +30,15 @@ from embedbk.core.creation import Creation
 from embedbk.errors import Lost, RecoveryInconclusive, StorageError, UsageError
 from embedbk.host.operations import Writing
 from embedbk.metadata.levels import LEVEL_OF_DRAINS, LEVEL_OF_LOSSES
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.drainers import able_bookies
 from embedbk.testing.healers import Healers
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.workload import result_of
-from embedbk.testing.world import SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, close_writing, write_ledger
 
 __all__ = ["Retirers"]
 
@@ -156,11 +159,11 @@ class Retirers:
             metadata, revision = yield from result_of(
                 world, client, Creation(NARROW, Password(b"").verifier, 0, {}, node.bookies, chance)
             )
-            writing = world.write_ledger(client, metadata, revision)
+            writing = write_ledger(world, client, metadata, revision)
             for number in range(ENTRIES):
-                world.append(client, writing, b"narrow %d" % number)
+                append(world, client, writing, b"narrow %d" % number)
             yield Until(partial(_is_written, writing), READY_NS)
-            world.close_writing(client, writing)
+            close_writing(world, client, writing)
             yield Until(writing.closed.done, READY_NS)
             # Its seats are as they were made, or it is left alone.
             value = world.committed(LEDGERS_PREFIX)[ledger_key_path(metadata.ledger_id)]

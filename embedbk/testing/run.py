@@ -23,6 +23,7 @@ from embedbk.metadata.basing import BASE_RULES
 from embedbk.metadata.intake import REQUESTS_WAITING_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, Limits
 from embedbk.testing import faults, owners, process_faults, workload
+from embedbk.testing.actors import Steps, Until
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
 from embedbk.testing.bounders import begin_bounding
@@ -58,7 +59,7 @@ from embedbk.testing.scarcity import FEW_REQUESTS, LITTLE_ROOM, RESERVED_ROOM, h
 from embedbk.testing.truncators import room_is_given_back
 from embedbk.testing.violation import Violation
 from embedbk.testing.without_quorum import goes_on_without_quorum
-from embedbk.testing.world import Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["Outcome", "observers", "replay_line", "run_plan", "shrink"]
 
@@ -185,7 +186,7 @@ def run_plan(
     except Exception as escaped:  # noqa: BLE001 - Told by the seed's number, whatever it is; a campaign goes on.
         outcome.violation, outcome.invariant = f"escaped: {type(escaped).__name__}: {escaped}", "escape"
         outcome.violation += _where(escaped)
-    outcome.events, outcome.steps = world.network.delivered_bodies, world.steps
+    outcome.events, outcome.steps = world.network.delivered_bodies, world.turns.steps
     outcome.simulated_ns, outcome.digest = world.now_ns, world.trace_digest()
     outcome.faults, outcome.sometimes = world.faults_done, world.sometimes
     outcome.faults.update(_network_faults(plan))
@@ -277,9 +278,11 @@ def _liveness(
         catches_up(world)
         if _is_drawn(plan, "keeps a leader"):
             keeps_a_leader(world)
-    over = world.run_until(lambda: not world.actors and has_room(world), APPLICATIONS_NS)
+    over = world.run_until(lambda: not world.actors.running and has_room(world), APPLICATIONS_NS)
     if not over and not may_stall:
-        raise Violation("L2", f"applications never end: {', '.join(actor.client for actor in world.actors)}")
+        raise Violation(
+            "L2", f"applications never end: {', '.join(actor.client for actor in world.actors.running)}"
+        )
     if not may_stall:
         world.start_client("l3")
         actor = world.spawn("l3", keeps_acknowledging(world, "l3", plan.quorum, process_faults.restart))

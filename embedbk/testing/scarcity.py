@@ -14,7 +14,8 @@ from embedbk.codec.metadata_messages import Delete, Get, Operation, Put, Result,
 from embedbk.host.metadata_link import MetadataLink
 from embedbk.metadata.client import REQUESTS_MAX
 from embedbk.metadata.limits import DEFAULT_LIMITS, RECORD_OVERHEAD_BYTES
-from embedbk.testing.world import MS, World
+from embedbk.testing.clocks import MS
+from embedbk.testing.world import World
 
 __all__ = [
     "FEW_REQUESTS",

@@ -14,9 +14,10 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.sealing import seal
 from embedbk.config import Quorum
 from embedbk.errors import LedgerFenced, LogSealed
+from embedbk.testing.actors import Steps
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["seals"]
 

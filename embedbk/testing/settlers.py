@@ -14,10 +14,11 @@ from embedbk.client.log_settings import change, create_log, settings
 from embedbk.client.runtime import Runtime
 from embedbk.config import Quorum, Roll
 from embedbk.errors import EmbedbkError, LogExists, MetadataConflict, NoSuchLedger
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["changes_settings"]
 

@@ -22,10 +22,12 @@ from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
 from embedbk.host.operations import Operation, Writing
+from embedbk.testing.actors import Sleep, Until
 from embedbk.testing.archived import ArchivedInMemory
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.impatience import GaveUp
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, Sleep, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["Narrow", "SimRuntime", "awaited"]
 
@@ -47,7 +49,7 @@ class _SimLoop:
     def call(self, function: Callable[[], None]) -> None:
         function()
         if self._client in self._world.nodes:
-            self._world._turn_soon(self._client)
+            self._world.turn_soon(self._client)
 
     def stop(self) -> None:
         """The process ends in good order."""

@@ -16,10 +16,11 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.config import Quorum
 from embedbk.errors import EmbedbkError, OperationTimeout, Truncated, UsageError
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.plan import MS
 from embedbk.testing.sim_runtime import awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["splices_in"]
 

@@ -21,10 +21,11 @@ from embedbk.codec.ledger_metadata import log_truncated_path
 from embedbk.core.truncating import Dropping
 from embedbk.errors import EmbedbkError, NoSuchLedger, NotTruncated, Truncated, UsageError
 from embedbk.ids import Position
+from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.plan import MS, SECOND
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, Until, World
+from embedbk.testing.world import World
 
 __all__ = ["noted", "pin_and_read", "room_is_given_back", "truncates"]
 

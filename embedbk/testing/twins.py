@@ -17,25 +17,15 @@ from typing import TYPE_CHECKING, Any
 from embedbk.codec.messages import ErrorAnswer, Status
 from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.core.bookie_words import LossFound, Reply
+from embedbk.testing.bookie_processes import run_bookie, tell_started
 from embedbk.testing.disks import BookieDisk
+from embedbk.testing.process_names import bookie_of, twin_of
 from embedbk.testing.violation import Violation
 
 if TYPE_CHECKING:
     from embedbk.testing.world import World
 
-__all__ = ["Twins", "bookie_of", "twin_of"]
-
-_MARK = "~"
-
-
-def twin_of(bookie: str) -> str:
-    """The name of the process beside this one."""
-    return bookie + _MARK
-
-
-def bookie_of(name: str) -> str:
-    """The identity that a process claims."""
-    return name.removesuffix(_MARK)
+__all__ = ["Twins"]
 
 
 @dataclass(slots=True)
@@ -60,7 +50,7 @@ class Twins:
         return bool(self._twins)
 
     def disk(self, name: str) -> BookieDisk | None:
-        twin = self._twins.get(bookie_of(name)) if name.endswith(_MARK) else None
+        twin = self._twins.get(bookie_of(name)) if bookie_of(name) != name else None
         return None if twin is None else twin.disk
 
     # Called by faults and tests.
@@ -77,7 +67,7 @@ class Twins:
         """Run the process that has the other place, if it does not run."""
         name = twin_of(bookie)
         if bookie in self._twins and name not in self._world.nodes:
-            self._world.run_bookie(name, self._twins[bookie].disk)
+            run_bookie(self._world, name, self._twins[bookie].disk)
 
     def end(self, bookie: str) -> None:
         """Kill the process at the other place; its directories are gone."""
@@ -163,4 +153,4 @@ class Twins:
         is_less, twin.disk = twin.is_less, before
         twin.is_less, twin.is_before = False, not twin.is_before
         world.change_places(bookie, name)
-        world.tell_started(bookie, may_have_lost=is_less)
+        tell_started(world, bookie, may_have_lost=is_less)

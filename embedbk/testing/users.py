@@ -19,6 +19,7 @@ from embedbk.client.tickets import AppendTerms, all_acknowledged
 from embedbk.config import Quorum
 from embedbk.errors import AppendConflict, EmbedbkError, UsageError
 from embedbk.ids import Position
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.drawn_terms import (
     password_drawn,
     ready,
@@ -33,7 +34,7 @@ from embedbk.testing.sim_runtime import Narrow, awaited
 from embedbk.testing.squeezed import varied
 from embedbk.testing.told_appends import watched
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["REMOVED", "append_all", "user"]
 

@@ -22,6 +22,7 @@ from embedbk.config import Quorum
 from embedbk.core.entry_logs_query import EntryLogsQuery, LogKeepersQuery
 from embedbk.errors import EmbedbkError
 from embedbk.metadata.levels import LEVEL_OF_ENTRY_LOGS, LEVEL_OF_KEEPERS
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.archivers import archives
 from embedbk.testing.bulk_readers import reads_in_bulk
 from embedbk.testing.consumers import uses_cursors
@@ -39,7 +40,7 @@ from embedbk.testing.squeezed import stored_of
 from embedbk.testing.told_appends import watched
 from embedbk.testing.truncators import pin_and_read, truncates
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import Sleep, Steps, World
+from embedbk.testing.world import World
 
 __all__ = ["take", "visitor"]
 

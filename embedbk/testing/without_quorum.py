@@ -14,10 +14,13 @@ from embedbk.config import Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead
 from embedbk.host.operations import Writing
+from embedbk.testing.actors import Sleep, Steps, Until
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.liveness import say_no
 from embedbk.testing.violation import Violation
 from embedbk.testing.workload import is_ready, read_range, result_of
-from embedbk.testing.world import MS, SECOND, Sleep, Steps, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, close_writing, write_ledger
 
 __all__ = ["goes_on_without_quorum", "lose_quorum"]
 
@@ -76,7 +79,7 @@ def goes_on_without_quorum(world: World, writer: str, reader: str, quorum: Quoru
     if not enough:
         return
     metadata, revision = yield from result_of(world, writer, _creation(world, writer, quorum, chance))
-    writing = world.write_ledger(writer, metadata, revision, add_timeout_ns=5 * SECOND)
+    writing = write_ledger(world, writer, metadata, revision, add_timeout_ns=5 * SECOND)
     yield from _append(world, writer, writing, READY_NS)
     bring_back = lose_quorum(world, chance)
     yield Sleep(SETTLED_NS)
@@ -96,7 +99,7 @@ def goes_on_without_quorum(world: World, writer: str, reader: str, quorum: Quoru
             "L8", "a ledger that was asked for without a quorum is neither made nor refused with it"
         )
     world.sometimes["went on without a quorum"] += 1
-    world.close_writing(writer, writing)
+    close_writing(world, writer, writing)
     closed = yield Until(writing.closed.done, BACK_NS)
     if not closed or writing.closed.exception() is not None:
         why = writing.closed.exception() if closed else "it does not end"
@@ -109,7 +112,7 @@ def _creation(world: World, client: str, quorum: Quorum, chance: random.Random) 
 
 
 def _append(world: World, client: str, writing: Writing, within_ns: int) -> Steps:
-    entry_id = world.append(client, writing, b"P10.4 %d" % world.now_ns)
+    entry_id = append(world, client, writing, b"P10.4 %d" % world.now_ns)
     if entry_id is None:
         raise Violation("P10.4", f"ledger {writing.core.ledger_id}: {writing.error}")
     told = yield Until(lambda: writing.lac >= entry_id or writing.error is not None, within_ns)

@@ -21,12 +21,14 @@ from embedbk.core.recovery import Recovery
 from embedbk.errors import EmbedbkError
 from embedbk.host.operations import Reading, Writing
 from embedbk.ids import NO_ENTRY
+from embedbk.testing.actors import Actor, Sleep, Steps, Until
 from embedbk.testing.applications import APPLICATIONS
 from embedbk.testing.archived import frames_in_memory
 from embedbk.testing.drawn_terms import keys_of
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.sim_runtime import SimRuntime
-from embedbk.testing.world import Actor, Sleep, Steps, Until, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, close_writing, delete_left, open_writing, takeover_core
 
 __all__ = ["LEDGERS_PREFIX", "LOG", "begin", "metadata_of", "read_range", "recover"]
 
@@ -153,11 +155,11 @@ def _ledgers(world: World) -> list[int]:
 
 def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) -> Steps:
     yield from is_ready(world, client)
-    core = world.takeover_core(client, LOG, quorum)
+    core = takeover_core(world, client, LOG, quorum)
     taken = yield from result_of(world, client, core)
-    world.delete_left(client, LOG, taken)
+    delete_left(world, client, LOG, taken)
     add_timeout_ns = chance.choice([100 * MS, 1 * SECOND, 1 * SECOND, 5 * SECOND])
-    writing = world.open_writing(client, taken, add_timeout_ns)
+    writing = open_writing(world, client, taken, add_timeout_ns)
     # A ledger without a log has no next one, in which all copies would be there (P8.7).
     writing.on_missed = SimRuntime(world, client, world.nodes[client]).on_missed
     most, burst = chance.choice([0, 5, 50, 300]), chance.choice([1, 1, 4, 32])
@@ -168,7 +170,7 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
         for _ in range(chance.randint(1, burst)):
             if count < most:
                 payload = b"%s/%d/%d " % (client.encode(), writing.core.ledger_id, count)
-                if world.append(client, writing, payload * chance.randint(1, size)) is None:
+                if append(world, client, writing, payload * chance.randint(1, size)) is None:
                     break
                 count += 1
         if pause_ns:
@@ -182,7 +184,7 @@ def _writer(world: World, client: str, chance: random.Random, quorum: Quorum) ->
     if not settled:
         raise TimeoutError(f"{client}: an add neither succeeds nor fails")
     if ends == "close":
-        world.close_writing(client, writing)
+        close_writing(world, client, writing)
         yield Until(writing.closed.done, 120 * SECOND)
         writing.closed.result()
 

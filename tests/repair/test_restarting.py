@@ -38,8 +38,8 @@ from embedbk.repair.restarting import (
     why_not_whole,
 )
 from embedbk.repair.stopping import StopVerdict
+from embedbk.testing.actors import Steps
 from embedbk.testing.operator import Operator
-from embedbk.testing.world import Steps
 from tests.repair.healed import Healed
 
 S = 1_000_000_000

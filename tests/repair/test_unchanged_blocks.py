@@ -26,7 +26,7 @@ from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.unchanged_blocks import BlockOptions, UnchangedBlocks
-from embedbk.testing.world import MS
+from embedbk.testing.clocks import MS
 from tests.repair.healed import OPTIONS, healed
 from tests.repair.test_auditor import ALL, SECOND, Desk, ledger
 from tests.repair.test_filling import held, rot

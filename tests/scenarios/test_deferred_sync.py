@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from embedbk.testing import Cluster
-from embedbk.testing.world import SECOND
+from embedbk.testing.clocks import SECOND
 
 
 def test_force_waits_for_the_disks() -> None:

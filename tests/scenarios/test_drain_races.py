@@ -16,10 +16,10 @@ from embedbk.core.recovery import Recovery
 from embedbk.core.writer import Writer
 from embedbk.repair.ledger_repair import LedgerRepair
 from embedbk.testing import Cluster
+from embedbk.testing.actors import Steps
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime, awaited
-from embedbk.testing.world import Steps
 from tests.repair.healed import Healed
 from tests.repair.test_draining import empty
 

@@ -39,8 +39,8 @@ from embedbk.errors import (
 )
 from embedbk.metadata.levels import LEVEL_OF_LOG_IDS
 from embedbk.testing import Cluster
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.sim_runtime import awaited
-from embedbk.testing.world import Sleep, Steps
 from tests.scenarios.carried import end_log, id_of, keys_left
 
 ONE, TWO = "one", "two"

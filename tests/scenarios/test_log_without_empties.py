@@ -27,8 +27,8 @@ from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated
 from embedbk.ids import Position
 from embedbk.log import Log
 from embedbk.testing import Cluster
+from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.sim_runtime import awaited
-from embedbk.testing.world import Sleep, Steps
 from tests.scenarios.carried import carry_over
 
 NAME = "one"

@@ -10,11 +10,15 @@ from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMeta
 from embedbk.codec.registration import decode_registration, registration_path
 from embedbk.config import Quorum
 from embedbk.host.rival import ANSWER_NS
+from embedbk.testing import writing_handles
+from embedbk.testing.bookie_processes import drop_newest
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.invariants_fencing import limbo_comes_first
-from embedbk.testing.twins import twin_of
+from embedbk.testing.process_names import twin_of
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import open_writing, takeover_core
 
 THREE = Quorum(3, 3, 2)
 
@@ -28,16 +32,16 @@ def world_of_three(*, is_native: bool = False) -> World:
 def written(world: World, count: int = 3) -> Any:
     node = world.start_client("w1")
     assert world.run_until(lambda: node.is_ready and len(node.bookies) == 3)
-    taking = world.start("w1", world.takeover_core("w1", "a log", THREE))
+    taking = world.start("w1", takeover_core(world, "w1", "a log", THREE))
     assert world.run_until(taking.future.done)
-    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    writing = open_writing(world, "w1", taking.future.result(), 5 * SECOND)
     append(world, writing, count)
     return writing
 
 
 def append(world: World, writing: Any, count: int = 1) -> None:
     for _ in range(count):
-        last = world.append("w1", writing, b"an entry")
+        last = writing_handles.append(world, "w1", writing, b"an entry")
         assert last is not None
         assert world.run_until(lambda: writing.lac >= last), writing.error  # noqa: B023
 
@@ -170,7 +174,7 @@ def test_what_a_process_lost_says_nothing_of_the_copy_that_takes_its_place() -> 
     assert world.run_until(lambda: copy.rival.deadline_ns is not None, SECOND)
     world.run_for(ANSWER_NS - 20 * MS)
     world.crash("b1")
-    assert world.drop_newest("b1")
+    assert drop_newest(world, "b1")
     assert world.start_bookie("b1")
     assert world.nodes["b1"].storage.may_have_lost
     assert world.run_until(lambda: world.nodes["b1"] is copy, SECOND)

@@ -11,8 +11,8 @@ from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError
 from embedbk.testing import Cluster
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.invariants import Invariants
-from embedbk.testing.world import MS, SECOND
 
 SOON = CollectorOptions(interval_ns=SECOND, pace_ns=10 * MS, page_ledgers=3)
 

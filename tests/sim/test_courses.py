@@ -17,6 +17,7 @@ from embedbk.testing.observer import Observer
 from embedbk.testing.plan import SECOND, make_plan
 from embedbk.testing.run import replay_line, run_plan
 from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, open_writing, takeover_core
 from embedbk.transports.sim import Treatment
 
 SEEDS = (0, 4, 6, 10, 12, 20, 27)  # In which courses begin, and are given back with frames on their way.
@@ -52,12 +53,12 @@ def test_a_link_that_goes_gives_the_core_what_is_on_its_way() -> None:
     world = World(5, bookies=4, observers=[Invariants(), requests], has_courses=True)
     node = world.start_client("w1")
     assert world.run_until(lambda: node.is_ready and len(node.bookies) == 4)
-    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    taking = world.start("w1", takeover_core(world, "w1", "a log", Quorum(3, 3, 2)))
     assert world.run_until(taking.future.done)
-    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    writing = open_writing(world, "w1", taking.future.result(), 5 * SECOND)
     entry_id = -1
     while not requests.sent:
-        entry_id = world.append("w1", writing, b"by messages") or 0
+        entry_id = append(world, "w1", writing, b"by messages") or 0
         assert world.run_until(lambda: writing.lac >= entry_id)  # noqa: B023
     asked: list[tuple[str, int]] = []
     slow, _, gone = (member.bookie_id for member in writing.core.in_flight.members)
@@ -70,13 +71,13 @@ def test_a_link_that_goes_gives_the_core_what_is_on_its_way() -> None:
         return Treatment(delay_ns=SECOND // 10) if (sender, receiver) == (slow, "w1") else None
 
     world.network.add_rule(note)
-    last = world.append("w1", writing, b"on its way")
+    last = append(world, "w1", writing, b"on its way")
     assert last is not None
     assert world.run_until(lambda: (gone, last) in requests.sent)
     world.crash(gone)
     assert world.run_until(lambda: writing.lac >= last)
     assert writing.ensemble_changes == 1
-    more = world.append("w1", writing, b"behind it")
+    more = append(world, "w1", writing, b"behind it")
     assert more is not None
     assert world.run_until(lambda: writing.lac >= more)
     assert sorted(who for who, first in asked if first == last and who != gone) == sorted(
@@ -103,14 +104,14 @@ def test_what_a_link_refuses_is_sent_by_the_core() -> None:
     world = World(5, bookies=3, observers=[Invariants(), unsent], has_courses=True)
     node = world.start_client("w1")
     assert world.run_until(lambda: node.is_ready and len(node.bookies) == 3)
-    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    taking = world.start("w1", takeover_core(world, "w1", "a log", Quorum(3, 3, 2)))
     assert world.run_until(taking.future.done)
-    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    writing = open_writing(world, "w1", taking.future.result(), 5 * SECOND)
     last = -1
     while not (writing.local and unsent.frames):
         if writing.local:
             world.network.narrow["b3"] = 1
-        last = world.append("w1", writing, bytes(100)) or 0
+        last = append(world, "w1", writing, bytes(100)) or 0
         assert world.run_until(lambda: writing.lac >= last)  # noqa: B023
         if unsent.frames:
             world.network.narrow.clear()
@@ -127,13 +128,13 @@ def test_what_a_course_finds_in_the_packer_is_sent_at_once() -> None:
     world = World(5, bookies=3, observers=[Invariants()], has_courses=True)
     node = world.start_client("w1")
     assert world.run_until(lambda: node.is_ready and len(node.bookies) == 3)
-    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    taking = world.start("w1", takeover_core(world, "w1", "a log", Quorum(3, 3, 2)))
     assert world.run_until(taking.future.done)
-    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
-    first = world.append("w1", writing, b"by messages")
+    writing = open_writing(world, "w1", taking.future.result(), 5 * SECOND)
+    first = append(world, "w1", writing, b"by messages")
     assert world.run_until(lambda: writing.lac == first)
     while not writing.local:
         world.run_for(SECOND)  # Nothing else is left that would step the node.
-        last = world.append("w1", writing, b"and on")
+        last = append(world, "w1", writing, b"and on")
         assert world.run_until(lambda: writing.lac == last, SECOND // 50)  # noqa: B023
     world.close()

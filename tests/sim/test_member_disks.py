@@ -16,12 +16,12 @@ from embedbk.host.peers import PeerLinks
 from embedbk.metadata.quorum import Policy
 from embedbk.storage import log_use
 from embedbk.testing import member_bytes
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.member_bytes import OpenedMember
 from embedbk.testing.member_copies import COPY_COUNTED, COPY_REFUSED
 from embedbk.testing.members_liveness import agree_at_last, has_leader
-from embedbk.testing.twins import twin_of
+from embedbk.testing.process_names import twin_of
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND
 from tests.sim.test_members import Quorum
 
 

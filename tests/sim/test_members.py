@@ -28,13 +28,14 @@ from embedbk.metadata.leading import Leading
 from embedbk.metadata.lifetimes import Lifetimes
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Policy
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.members import DIGEST_ENTRIES
 from embedbk.testing.members_liveness import agree_at_last, has_leader
 from embedbk.testing.plan import make_plan
 from embedbk.testing.promises import Promises
 from embedbk.testing.run import observers, run_plan
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import MS, SECOND, World
+from embedbk.testing.world import World
 
 BASE_NS = 500 * MS
 

@@ -10,10 +10,13 @@ import pytest
 from embedbk.codec.messages import AddRequest, decode_message
 from embedbk.config import Quorum
 from embedbk.errors import PeerError
+from embedbk.testing import writing_handles
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import open_writing, takeover_core
 
 
 def on_course(bookies: int = 4) -> tuple[World, Any]:
@@ -22,9 +25,9 @@ def on_course(bookies: int = 4) -> tuple[World, Any]:
     assert world.run_until(lambda: all(world.nodes[name].is_registered for name in world.disks))
     node = world.start_client("w1")
     assert world.run_until(lambda: node.is_ready and len(node.bookies) == bookies)
-    taking = world.start("w1", world.takeover_core("w1", "a log", Quorum(3, 3, 2)))
+    taking = world.start("w1", takeover_core(world, "w1", "a log", Quorum(3, 3, 2)))
     assert world.run_until(taking.future.done)
-    writing = world.open_writing("w1", taking.future.result(), 5 * SECOND)
+    writing = open_writing(world, "w1", taking.future.result(), 5 * SECOND)
     while not world.sometimes["sent to bookies of its loop"]:
         append(world, writing)
     return world, writing
@@ -33,7 +36,7 @@ def on_course(bookies: int = 4) -> tuple[World, Any]:
 def append(world: World, writing: Any, count: int = 1) -> int:
     last = -1
     for _ in range(count):
-        last = world.append("w1", writing, b"an entry") or 0
+        last = writing_handles.append(world, "w1", writing, b"an entry") or 0
         assert world.run_until(lambda: writing.lac >= last), writing.error  # noqa: B023
     return last
 
@@ -66,14 +69,14 @@ def test_a_crash_on_such_a_loop_loses_nothing_that_was_acknowledged(who: str) ->
     world, writing = on_course()
     ledger_id, gone = writing.core.ledger_id, writing.core.in_flight.members[0].bookie_id
     last = append(world, writing, 5)
-    world.append("w1", writing, b"on its way")
+    writing_handles.append(world, "w1", writing, b"on its way")
     world.crash(gone if who == "bookie" else "w1")
     if who == "bookie":
         assert world.run_until(lambda: writing.lac == last + 1)
         assert append(world, writing, 3) == last + 4
     other = world.start_client("r1")
     assert world.run_until(lambda: other.is_ready and len(other.bookies) >= 3)
-    taking = world.start("r1", world.takeover_core("r1", "a log", Quorum(3, 3, 2)))
+    taking = world.start("r1", takeover_core(world, "r1", "a log", Quorum(3, 3, 2)))
     assert world.run_until(taking.future.done)
     assert taking.future.exception() is None
     closed = [each for each in taking.future.result().log_list.segments if each.ledger_id == ledger_id]

@@ -12,10 +12,13 @@ from embedbk.core.log import LogTakeover
 from embedbk.errors import MetadataUnavailable
 from embedbk.host.operations import Writing
 from embedbk.testing import faults, scarcity, workload
+from embedbk.testing.actors import Actor, Steps
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.promises import Promises
 from embedbk.testing.run import observers
 from embedbk.testing.workload import is_ready, recover, result_of
-from embedbk.testing.world import SECOND, Actor, Steps, World
+from embedbk.testing.world import World
+from embedbk.testing.writing_handles import append, close_writing, open_writing, takeover_core
 
 THREE = Quorum(3, 3, 2)
 
@@ -51,25 +54,25 @@ def test_who_writes_recovers_and_takes_over_beside_a_full_catalog_is_told(seen: 
 
     def take_over(client: str) -> Steps:
         yield from is_ready(world, client)
-        core = world.takeover_core(client, workload.LOG, THREE)
+        core = takeover_core(world, client, workload.LOG, THREE)
         assert isinstance(core, LogTakeover)
         taken = yield from result_of(world, client, core)
-        began.append(world.open_writing(client, taken))
+        began.append(open_writing(world, client, taken))
 
     assert done(world, "w1", take_over("w1")).error is None
     (writing,) = began
     for number in range(200):  # A close takes room only where its last entry is a longer number than none.
-        assert world.append("w1", writing, b"%d" % number) == number
+        assert append(world, "w1", writing, b"%d" % number) == number
     assert world.run_until(lambda: writing.lac == 199)
 
     assert scarcity.fill_catalog(world, "full", 600 * SECOND, random.Random(1))
     assert world.run_until(lambda: not scarcity.has_room(world))
     world.crash(writing.core.metadata.fragments[0].members[0].bookie_id)
-    assert world.append("w1", writing, b"one more") == 200
+    assert append(world, "w1", writing, b"one more") == 200
     assert world.run_until(lambda: writing.lac == 200)
     world.run_for(20 * SECOND)
     assert 1 <= seen["change refused for good"] <= 5
-    world.close_writing("w1", writing)
+    close_writing(world, "w1", writing)
     assert world.run_until(lambda: writing.error is not None, SECOND)
     assert isinstance(writing.error, MetadataUnavailable)
     assert "the catalog holds" in str(writing.error)

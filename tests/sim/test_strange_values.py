@@ -25,7 +25,8 @@ from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, StorageError
 from embedbk.testing import Cluster
-from embedbk.testing.world import SECOND
+from embedbk.testing.bookie_processes import doubt
+from embedbk.testing.clocks import SECOND
 
 TURNS = 4
 COLLECTING = CollectorOptions(interval_ns=SECOND // 2)
@@ -228,7 +229,7 @@ def test_a_bookie_that_may_have_lost_entries_serves_beside_what_it_cannot_read(c
     put(cluster, "/ledgers/zz", b"x")
     put(cluster, tombstone_path(1 << 41), b"x")
     cluster.crash("b1")
-    cluster.world.doubt("b1")
+    doubt(cluster.world, "b1")
     cluster.restart("b1")
     assert cluster.run_until(lambda: cluster.world.nodes["b1"].is_registered)
     limbo = cluster.world.nodes["b1"].core.limbo.ledgers
@@ -347,7 +348,7 @@ def live(cluster: Cluster, chance: random.Random, turn: int) -> None:
     if how < 0.5:
         cluster.crash(victim)
         if victim == "b3":  # One at most, or a ledger that is open has too few that tell what they hold.
-            cluster.world.doubt(victim)
+            doubt(cluster.world, victim)
     acts: list[Callable[[], Any]] = [
         lambda: writing.add(b"two"),
         lambda: log.append(b"two"),

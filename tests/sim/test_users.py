@@ -15,11 +15,12 @@ from embedbk.testing import Cluster
 from embedbk.testing.actor import Repair
 from embedbk.testing.applications import APPLICATIONS
 from embedbk.testing.campaign import run_seed
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.drawn_terms import keys_of
 from embedbk.testing.plan import FEATURES, make_plan
 from embedbk.testing.run import run_plan
 from embedbk.testing.sim_runtime import SimRuntime, awaited
-from embedbk.testing.world import SECOND, World
+from embedbk.testing.world import World
 
 
 def test_every_feature_and_every_application_is_drawn() -> None:

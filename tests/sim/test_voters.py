@@ -11,9 +11,9 @@ import pytest
 
 from embedbk.metadata.membership import Change
 from embedbk.testing import members_liveness
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.plan import Plan, make_plan
 from embedbk.testing.run import run_plan
-from embedbk.testing.world import SECOND
 
 
 def plans(kind: str, first_seed: int) -> Iterator[Plan]:

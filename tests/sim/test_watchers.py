@@ -11,9 +11,10 @@ import pytest
 
 from embedbk.codec.metadata_messages import Delete, Put, Record, Txn
 from embedbk.metadata.limits import DEFAULT_LIMITS
+from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.members_liveness import agree_at_last, has_leader
 from embedbk.testing.observer import Observer
-from embedbk.testing.world import MS, SECOND, World
+from embedbk.testing.world import World
 
 PREFIX = "/k/"
 KEYS = 6

@@ -8,11 +8,12 @@ import pytest
 
 from embedbk.config import Quorum
 from embedbk.host.bookie_node import BookieNode
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.promises import Promises
 from embedbk.testing.run import observers
 from embedbk.testing.violation import Violation
 from embedbk.testing.without_quorum import goes_on_without_quorum
-from embedbk.testing.world import SECOND, World
+from embedbk.testing.world import World
 
 SEEDS = range(1, 9)  # Among them each way to lose it.
 

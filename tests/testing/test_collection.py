@@ -14,7 +14,7 @@ from embedbk.testing.actor import Repair
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.invariants_life import nothing_was_collected
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import KEY
+from embedbk.testing.writing_handles import KEY
 
 ROUND_S = 1_000.0  # A round of collection comes in this time.
 

@@ -10,8 +10,8 @@ from embedbk.core.machine import Effect
 from embedbk.repair.fragment_copy import CopyResult
 from embedbk.repair.seat_fill import SeatFill
 from embedbk.testing import Cluster, healers
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND
 
 HEALED_S = 60
 

@@ -11,6 +11,7 @@ from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
 from embedbk.core.vocabulary import Started
 from embedbk.testing import faults, network_faults, process_faults
+from embedbk.testing.clocks import SECOND
 from embedbk.testing.liveness import (
     AT_BOUND_NS,
     BELOW_BOUND_NS,
@@ -21,7 +22,7 @@ from embedbk.testing.liveness import (
 )
 from embedbk.testing.plan import Step
 from embedbk.testing.violation import Violation
-from embedbk.testing.world import SECOND, World
+from embedbk.testing.world import World
 from embedbk.transports.sim import DROP, Treatment
 
 
