@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from embedbk.client.bookie_states import bookie_states
 from embedbk.client.runtime import Runtime
-from embedbk.codec.messages import EntryLogRow, LogKeeperRow
+from embedbk.codec.entry_log_messages import EntryLogRow, LogKeeperRow
 from embedbk.core.entry_logs_query import EntryLogsQuery, LogKeepersQuery
 from embedbk.errors import NotEnoughBookies
 from embedbk.ids import Member

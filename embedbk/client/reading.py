@@ -27,7 +27,7 @@ from embedbk.client.waiting import Moved
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, merge
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import ReadClass
+from embedbk.codec.read_messages import ReadClass
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX, check_flag
 from embedbk.core.lac_reader import LacRead, LacWait
 from embedbk.core.reader import RangeRead, ReadOptions

@@ -10,7 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from embedbk.codec.messages import AddAnswer, AddAnswers, Status, decode_message
+from embedbk.codec.add_messages import AddAnswer, AddAnswers
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.messages import decode_message
 from embedbk.errors import PeerError
 
 __all__ = ["ANSWERS_SLOTS_MAX", "ANSWERS_UNTOLD_MAX", "Asked", "Counting", "TwinAnswers"]

@@ -190,7 +190,7 @@ class ReadBounds(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def by_class(self) -> tuple[int, ...]:
-        """As `codec.messages.ReadClass` numbers the classes."""
+        """As `codec.read_messages.ReadClass` numbers the classes."""
         return (0, self.catch_up, self.batch, self.upkeep)
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Any
 
+from embedbk.codec.add_messages import COPIES_MAX, AddAnswer, AddRequest, CopyTaken
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, FrameHeader, frame_of, is_same, split
-from embedbk.codec.messages import COPIES_MAX, AddAnswer, AddRequest, CopyTaken, ErrorAnswer, Status
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie_words import EntriesRead, Reply, RequestReceived
 from embedbk.core.drops import Drops

@@ -25,21 +25,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from embedbk.codec.add_messages import FenceAnswer, FenceRequest
 from embedbk.codec.adopted import (
     LOST_RANGES_MAX,
 )
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
 )
-from embedbk.codec.messages import (
-    Control,
-    FenceAnswer,
-    FenceRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.messages import Control
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.adoption_commit import AdoptionCommit, AdoptionSettled
 from embedbk.core.adoption_copying import AdoptionCopying

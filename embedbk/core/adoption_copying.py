@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import encode_frame_header, frame_of, split
-from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import FRAME_BLOCK_BYTES
 from embedbk.core.adoption_plan import AdoptionCopies
 from embedbk.core.client_words import Answered, Send, SendFailed

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from embedbk.codec.messages import LedgerBlocksAnswer, LedgerBlocksRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import LedgerBlocksAnswer, LedgerBlocksRequest
 from embedbk.core.bookie_words import BlocksNumbered, NumberBlocks, Reply, RequestReceived
 from embedbk.core.lookups import Lookup, Lookups
 from embedbk.core.machine import Effect

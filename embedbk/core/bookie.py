@@ -15,24 +15,18 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from embedbk.codec.messages import (
-    AddRequest,
-    Control,
+from embedbk.codec.add_messages import AddRequest, FenceRequest, ReplaceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import (
     EntryLogsAnswer,
     EntryLogsRequest,
-    ErrorAnswer,
-    ExplicitLacRequest,
-    FenceRequest,
-    HoldingsRequest,
-    LacRequest,
-    LedgerBlocksRequest,
     LogKeepersAnswer,
     LogKeepersRequest,
-    ReadRequest,
-    ReplaceRequest,
-    Status,
-    is_answered,
 )
+from embedbk.codec.holdings_messages import HoldingsRequest, LedgerBlocksRequest
+from embedbk.codec.lac_messages import ExplicitLacRequest, LacRequest, is_answered
+from embedbk.codec.messages import Control, ErrorAnswer
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.core.add_storing import AddStoring, add_reply
 from embedbk.core.block_numbering import BlockNumbering
 from embedbk.core.bookie_words import (

@@ -9,8 +9,10 @@ from msgspec import Struct, field
 
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.frame import Frame, FrameHeader
-from embedbk.codec.messages import Control, LedgerBlock, ReadClass, ReadRange
+from embedbk.codec.holdings_messages import LedgerBlock
+from embedbk.codec.messages import Control
 from embedbk.codec.metadata_messages import Told
+from embedbk.codec.read_messages import ReadClass, ReadRange
 
 __all__ = [
     "AddsTaken",

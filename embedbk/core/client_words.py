@@ -1,8 +1,8 @@
 """Events and effects of a client's cores: requests to bookies, entries on their way, the list of bookies.
 
 Every Send is followed by exactly one final `Answered` or `SendFailed`, unless the core ended meanwhile; a deferred add
-may be `Answered` once before it (codec.messages.is_final). One that wants no answer has no outcome
-(codec.messages.is_answered).
+may be `Answered` once before it (codec.add_messages.is_final). One that wants no answer has no outcome
+(codec.lac_messages.is_answered).
 """
 
 from __future__ import annotations

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import ReadAnswer, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine

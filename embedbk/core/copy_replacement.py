@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from embedbk.codec.add_messages import ReplaceAnswer, ReplaceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import frame_of, split
-from embedbk.codec.messages import ErrorAnswer, ReplaceAnswer, ReplaceRequest, Status
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie_words import DecisionsRead, EntriesRead, ReadDecisions, Reply, RequestReceived
 from embedbk.core.ledger_table import AnyLedgerRow, AnyLedgerTable

@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header
-from embedbk.codec.messages import AddAnswer, AddRequest, Status
 from embedbk.config import Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest

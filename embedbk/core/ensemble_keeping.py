@@ -12,7 +12,9 @@ from __future__ import annotations
 import enum
 from typing import Any
 
-from embedbk.codec.messages import Control, LacAnswer, LacRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
+from embedbk.codec.messages import Control
 from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.change_publishing import ChangePublishing
 from embedbk.core.client_words import BookieInfo, CopiesMissed, EnsembleChanged, Send

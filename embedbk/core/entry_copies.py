@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HoldingsAnswer, HoldingsRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import Control, HoldingsAnswer, HoldingsRequest, Status
+from embedbk.codec.messages import Control
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import write_set

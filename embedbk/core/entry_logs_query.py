@@ -9,16 +9,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar
 
-from embedbk.codec.messages import (
-    Control,
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import (
     EntryLogRow,
     EntryLogsAnswer,
     EntryLogsRequest,
     LogKeeperRow,
     LogKeepersAnswer,
     LogKeepersRequest,
-    Status,
 )
+from embedbk.codec.messages import Control
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from embedbk.codec.add_messages import FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.journal_records import RecordKind
-from embedbk.codec.messages import FenceAnswer, FenceRequest, Status
 from embedbk.core.bookie_words import Reply, RequestReceived
 from embedbk.core.lac_answers import LacAnswers
 from embedbk.core.ledger_standing import knows_all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from embedbk.codec.messages import (
+from embedbk.codec.holdings_messages import (
     HOLDINGS_IDS_MAX,
     Digests,
     HeldRange,

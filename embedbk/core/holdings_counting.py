@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from embedbk.codec.messages import ErrorAnswer, HeldRange, HoldingsRange, HoldingsRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HeldRange, HoldingsRange, HoldingsRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.core.bookie_words import CountEntries, EntriesCounted, Reply, RequestReceived
 from embedbk.core.held_count import HeldCount, why_not_counted
 from embedbk.core.ledger_table import AnyLedgerTable

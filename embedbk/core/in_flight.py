@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
 from embedbk.codec.frame import Frame, cut, encode_frame_header
-from embedbk.codec.messages import AddAnswer, AddRequest
 from embedbk.config import BEHIND_BYTES_MAX, Quorum
 from embedbk.core.backlog import Backlog
 from embedbk.core.client_words import Send

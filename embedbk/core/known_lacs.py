@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import LacAnswer, LacRequest, Status
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
-from embedbk.codec.messages import ExplicitLacAnswer, ExplicitLacRequest, LacAnswer, LacRequest, Status
+from embedbk.codec.lac_messages import ExplicitLacAnswer, ExplicitLacRequest, LacAnswer, LacRequest
 from embedbk.config import FRAME_BYTES_MAX, LAC_WAIT_MS_MAX
 from embedbk.core.bookie_words import EntriesRead, Reply, RequestReceived
 from embedbk.core.ledger_standing import knows_all, refusal_of

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from embedbk.codec.messages import ExplicitLacRequest
+from embedbk.codec.lac_messages import ExplicitLacRequest
 from embedbk.core.client_words import Send
 from embedbk.core.in_flight import InFlight
 from embedbk.core.machine import Effect

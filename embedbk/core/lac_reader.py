@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, frame_of
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import LacAnswer, LacRequest, Status
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import has_coverage

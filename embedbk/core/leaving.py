@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from embedbk.codec.add_messages import FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LedgerMetadata,
@@ -27,7 +29,6 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_left_path,
 )
-from embedbk.codec.messages import FenceAnswer, FenceRequest, Status
 from embedbk.codec.metadata_messages import Compare, Delete, Put
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine

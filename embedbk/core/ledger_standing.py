@@ -5,7 +5,7 @@ Pure functions of the row's flags: they change nothing, and ask nothing else.
 
 from __future__ import annotations
 
-from embedbk.codec.messages import Status
+from embedbk.codec.bookie_fields import Status
 from embedbk.core.ledger_table import AnyLedgerRow
 
 __all__ = ["knows_all", "refusal_of"]

@@ -8,15 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from embedbk.codec.add_messages import AddRequest, ReplaceRequest
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, encode_frame_header
-from embedbk.codec.messages import (
-    AddRequest,
-    HoldingsRequest,
-    LedgerBlocksRequest,
-    ReadClass,
-    ReadRequest,
-    ReplaceRequest,
-)
+from embedbk.codec.holdings_messages import HoldingsRequest, LedgerBlocksRequest
+from embedbk.codec.read_messages import ReadClass, ReadRequest
 from embedbk.core.bookie_words import ReadEntries
 from embedbk.core.held_count import HeldCount
 from embedbk.core.parked import Poll

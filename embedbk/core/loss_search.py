@@ -22,12 +22,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from embedbk.codec.add_messages import FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import check_tags
 from embedbk.codec.entry import ENTRY_HEADER
 from embedbk.codec.frame import frame_of, split
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from embedbk.codec.lost_entries import LOST_RUNS_MAX, LostRun, RunBuilder, is_lost
-from embedbk.codec.messages import FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import FRAME_BLOCK_BYTES, FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest

@@ -11,19 +11,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from embedbk.codec.messages import (
-    AddAnswer,
-    Control,
-    CopiesAnswer,
-    ExplicitLacAnswer,
-    FenceAnswer,
-    HeldRange,
-    HoldingsAnswer,
-    LedgerBlocksAnswer,
-    ReadAnswer,
-    ReplaceAnswer,
-    Status,
-)
+from embedbk.codec.add_messages import AddAnswer, CopiesAnswer, FenceAnswer, ReplaceAnswer
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HeldRange, HoldingsAnswer, LedgerBlocksAnswer
+from embedbk.codec.lac_messages import ExplicitLacAnswer
+from embedbk.codec.messages import Control
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.core.bookie_words import Reply
 from embedbk.core.machine import Effect
 from embedbk.core.parked import ParkedPolls

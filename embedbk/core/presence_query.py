@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from embedbk.codec.messages import LAST_LOG_ID, EntryLogsAnswer, EntryLogsRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import LAST_LOG_ID, EntryLogsAnswer, EntryLogsRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick

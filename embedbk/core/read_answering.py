@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import ErrorAnswer, ReadAnswer, ReadPart, ReadRequest, Status
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadPart, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie_words import EntriesRead, Reply, RequestReceived
 from embedbk.core.denials import HELD_NS, Denial, Denials

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from embedbk.codec.messages import ReadClass
+from embedbk.codec.read_messages import ReadClass
 from embedbk.config import FRAME_BYTES_MAX, READ_WAIT_MS_MAX
 
 __all__ = ["ReadBudget", "read_class"]

@@ -11,18 +11,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, encode_frame_header, frame_of, merge
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, decode_changed_metadata, ledger_key_path
 from embedbk.codec.lost_entries import gap_at, is_lost, next_lost
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    ReadAnswer,
-    ReadClass,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.read_messages import ReadAnswer, ReadClass, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Consumed, EntriesReady, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest

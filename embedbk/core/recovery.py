@@ -17,13 +17,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+from embedbk.codec.add_messages import AddAnswer, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import check_tags
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     LedgerState,
 )
-from embedbk.codec.messages import AddAnswer, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import ANYWHERE, FRAME_BYTES_MAX, Placement
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send, SendFailed
 from embedbk.core.ensemble_change import change_fragments, propose

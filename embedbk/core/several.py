@@ -11,16 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from embedbk.codec.messages import (
-    AddRequest,
-    CopiesAnswer,
-    CopyTaken,
-    ReadAnswer,
-    ReadPart,
-    ReadRange,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.add_messages import AddRequest, CopiesAnswer, CopyTaken
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.read_messages import ReadAnswer, ReadPart, ReadRange, ReadRequest
 
 __all__ = [
     "parts_of",

@@ -15,9 +15,10 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
+from embedbk.codec.add_messages import AddAnswer
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata, LedgerState, decode_changed_metadata
-from embedbk.codec.messages import AddAnswer, Status
 from embedbk.config import Quorum
 from embedbk.core.change_publishing import ChangePublishing
 from embedbk.core.client_words import (

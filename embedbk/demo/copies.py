@@ -13,7 +13,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec import kernels
 from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import ReadAnswer, ReadRequest
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import write_set_mask

@@ -13,14 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from embedbk.codec.messages import (
-    EXPLICIT_LACS_MAX,
-    MESSAGES_PER_BUNDLE_MAX,
-    ExplicitLacRequest,
-    encode_bundle,
-    encode_message,
-    pack_explicit_lacs,
-)
+from embedbk.codec.lac_messages import EXPLICIT_LACS_MAX, ExplicitLacRequest, pack_explicit_lacs
+from embedbk.codec.messages import MESSAGES_PER_BUNDLE_MAX, encode_bundle, encode_message
 from embedbk.codec.registration import Registration
 from embedbk.core.client_words import SendFailed
 from embedbk.core.machine import Event

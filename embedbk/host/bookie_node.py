@@ -14,16 +14,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from embedbk.codec.messages import (
-    AddRequest,
-    Control,
-    ExplicitLacs,
-    Status,
-    decode_message,
-    encode_message,
-    is_answered,
-    split_bundle,
-)
+from embedbk.codec.add_messages import AddRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import ExplicitLacs, is_answered
+from embedbk.codec.messages import Control, decode_message, encode_message, split_bundle
 from embedbk.codec.metadata_messages import MetadataReply, MetadataRequest, Operation
 from embedbk.codec.quorum_messages import AskHeld, AskMet, HeldTold, MetTold
 from embedbk.config import READ_ROOM_BYTES

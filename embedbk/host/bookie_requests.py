@@ -11,23 +11,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, CopiesAnswer, ReplaceRequest, is_final
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import EntryLogsRequest, LogKeepersRequest
 from embedbk.codec.frame import FrameHeader
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    Control,
-    CopiesAnswer,
-    EntryLogsRequest,
-    ExplicitLacRequest,
-    HoldingsRequest,
-    LedgerBlocksRequest,
-    LogKeepersRequest,
-    ReplaceRequest,
-    Status,
-    encode_message,
-    is_answered,
-    is_final,
-)
+from embedbk.codec.holdings_messages import HoldingsRequest, LedgerBlocksRequest
+from embedbk.codec.lac_messages import ExplicitLacRequest, is_answered
+from embedbk.codec.messages import Control, encode_message
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Event
 from embedbk.host.bookie_links import REGISTERED_ELSEWHERE, BookieLink, BookieLinks

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 import logging
 
-from embedbk.codec.messages import (
-    AddAnswer,
-    ExplicitLacAnswer,
-    encode_add_answers,
-    encode_message,
-    is_final,
-)
+from embedbk.codec.add_messages import AddAnswer, is_final
+from embedbk.codec.lac_messages import ExplicitLacAnswer
+from embedbk.codec.messages import encode_add_answers, encode_message
 from embedbk.core.bookie_words import Reply
 from embedbk.ports.transport import Transport
 

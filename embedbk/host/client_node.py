@@ -12,8 +12,9 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
+from embedbk.codec.add_messages import AddAnswer, AddAnswers
 from embedbk.codec.answers import Answers, Counting
-from embedbk.codec.messages import AddAnswer, AddAnswers, decode_message
+from embedbk.codec.messages import decode_message
 from embedbk.codec.metadata_messages import Record
 from embedbk.codec.packer_twin import Packing
 from embedbk.codec.registration import BOOKIES_PREFIX

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.answers import Asked, Counting
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import AddRequest
 from embedbk.core.client_words import AddsAnswered
 from embedbk.core.vocabulary import Tag
 from embedbk.host.bookie_links import BookieLink, BookieLinks

@@ -12,7 +12,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from embedbk.codec.messages import AddAnswer, Status
+from embedbk.codec.add_messages import AddAnswer
+from embedbk.codec.bookie_fields import Status
 from embedbk.core.client_words import AddedNearby, AddsAnswered, Answered, BookiesChanged, HintDue
 from embedbk.core.machine import Event, earliest
 from embedbk.core.vocabulary import Tick

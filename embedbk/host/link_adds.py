@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from embedbk.codec.messages import AddRequest, encode_control
+from embedbk.codec.add_messages import AddRequest
+from embedbk.codec.messages import encode_control
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import SILENT_AT_BOUND, look_at_ns, silent_seats
 from embedbk.core.client_words import CourseEnded, SendFailed

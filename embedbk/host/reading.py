@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import ReadClass
+from embedbk.codec.read_messages import ReadClass
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.core.bookie_words import ReadEntries
 from embedbk.ports.entry_store import EntriesFound

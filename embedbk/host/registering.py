@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from embedbk.codec.messages import ReadClass
 from embedbk.codec.metadata_messages import (
     ABSENT,
     Compare,
@@ -30,6 +29,7 @@ from embedbk.codec.metadata_messages import (
     TxnDone,
     Value,
 )
+from embedbk.codec.read_messages import ReadClass
 from embedbk.codec.registration import (
     COOKIE_VERSION,
     REGISTRATION_VERSION,

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
+from embedbk.codec.add_messages import AddAnswers
 from embedbk.codec.frame import frame_of
-from embedbk.codec.messages import AddAnswers, decode_message
+from embedbk.codec.messages import decode_message
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import AddsTaken, JournalDurable, Reply, RequestReceived, StoreFrame
 from embedbk.core.machine import Effect, Event

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import heapq
 
-from embedbk.codec.messages import (
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import (
     ENTRY_LOGS_MAX,
     LOG_KEEPERS_MAX,
     EntryLogRow,
     EntryLogsAnswer,
     LogKeeperRow,
     LogKeepersAnswer,
-    Status,
 )
 from embedbk.codec.quorum_messages import HELD_IDS_MAX, AskHeld, HeldTold
 from embedbk.core.bookie_words import TellKeepers, TellLogs

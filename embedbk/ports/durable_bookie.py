@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import Digests
+from embedbk.codec.holdings_messages import Digests
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from embedbk.codec.messages import BLOCKS_MAX, LedgerBlock, LedgerBlocksAnswer, LedgerBlocksRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import BLOCKS_MAX, LedgerBlock, LedgerBlocksAnswer, LedgerBlocksRequest
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick

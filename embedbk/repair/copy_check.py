@@ -18,19 +18,13 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from embedbk.codec import kernels, twins
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import check_tags
 from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame, frame_of, split
-from embedbk.codec.messages import (
-    Digests,
-    HoldingsRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadClass,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.holdings_messages import Digests, HoldingsRequest
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
+from embedbk.codec.read_messages import ReadAnswer, ReadClass, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine, earliest

@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from embedbk.codec.holdings_messages import HOLDINGS_CUTS_MAX, Digests
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import HOLDINGS_CUTS_MAX, Digests
 from embedbk.ids import Member
 
 __all__ = [

@@ -20,20 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from embedbk.codec.add_messages import COPIES_MAX, AddAnswer, AddRequest, CopiesAnswer, CopyTaken
 from embedbk.codec.frame import FrameHeader
-from embedbk.codec.messages import (
-    COPIES_MAX,
-    READ_OTHERS_MAX,
-    AddAnswer,
-    AddRequest,
-    Control,
-    CopiesAnswer,
-    CopyTaken,
-    ErrorAnswer,
-    ReadAnswer,
-    ReadRange,
-    ReadRequest,
-)
+from embedbk.codec.messages import Control, ErrorAnswer
+from embedbk.codec.read_messages import READ_OTHERS_MAX, ReadAnswer, ReadRange, ReadRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.core.several import parts_of

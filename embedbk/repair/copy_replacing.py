@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
+from embedbk.codec.add_messages import ReplaceAnswer, ReplaceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, encode_frame_header
-from embedbk.codec.messages import ReplaceAnswer, ReplaceRequest, Status
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.vocabulary import Ended, Started, Tick

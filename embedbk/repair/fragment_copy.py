@@ -26,13 +26,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from embedbk.codec import kernels
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import DigestType, check_tags
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.frame import LEDGER_KEY_BYTES, Frame, cut, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.lost_entries import next_kept, next_lost
-from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadClass, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadClass, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, earliest

@@ -19,8 +19,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple
 
-from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import (
+from embedbk.codec.holdings_messages import (
     HOLDINGS_IDS_MAX,
     Digests,
     HeldRange,
@@ -28,6 +27,7 @@ from embedbk.codec.messages import (
     HoldingsRange,
     HoldingsRequest,
 )
+from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.quorum import count_ids

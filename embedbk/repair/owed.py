@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HeldRange
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.lost_entries import unlost_parts
-from embedbk.codec.messages import HeldRange, Status
 from embedbk.config import Quorum
 from embedbk.core.quorum import count_ids, write_set_mask
 from embedbk.errors import PeerError

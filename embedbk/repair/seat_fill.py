@@ -12,8 +12,8 @@ copy, the first of them is named, and the others are copied all the same.
 
 from __future__ import annotations
 
+from embedbk.codec.holdings_messages import HoldingsRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import HoldingsRequest
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.errors import PeerError

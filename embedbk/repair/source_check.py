@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from embedbk.codec.holdings_messages import Digests, HeldRange, HoldingsRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import Digests, HeldRange, HoldingsRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.errors import PeerError

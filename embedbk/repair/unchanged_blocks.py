@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
+from embedbk.codec.holdings_messages import BLOCK_LEDGERS_MAX
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import BLOCK_LEDGERS_MAX
 from embedbk.ids import Member
 
 __all__ = ["USUAL_BLOCKS", "BlockOptions", "UnchangedBlocks"]

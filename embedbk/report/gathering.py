@@ -19,6 +19,7 @@ from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import pins
 from embedbk.client.waiting import FutureResult, Moved, run_blocking
+from embedbk.codec.entry_log_messages import EntryLogRow
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
@@ -27,7 +28,6 @@ from embedbk.codec.ledger_metadata import (
     log_owner_path,
 )
 from embedbk.codec.log_identity import IDENTITIES_PREFIX, LogIdentityState, decode_log_identity
-from embedbk.codec.messages import EntryLogRow
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.status_query import SeatStatus, StatusQuery
 from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import Digests
+from embedbk.codec.holdings_messages import Digests
 from embedbk.config import FRAME_BYTES_MAX, JOURNAL_FILE_BYTES_MIN
 from embedbk.core.ledger_table import LEDGERS_MAX
 from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts

@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Sequence
 
 from embedbk.codec.entry_digest import DIGEST_MASK
-from embedbk.codec.messages import Digests
+from embedbk.codec.holdings_messages import Digests
 from embedbk.core.ledger_table import AnyLedgerTable
 from embedbk.ports.entry_store import EntriesHeld, EntryStore
 from embedbk.ports.upkeep import ScrubDamage

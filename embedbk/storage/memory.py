@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame
+from embedbk.codec.holdings_messages import Digests
 from embedbk.codec.journal_records import RecordKind
-from embedbk.codec.messages import Digests
 from embedbk.core.ledger_table import LEDGERS_MAX, LedgerTable
 from embedbk.core.quorum import count_ids
 from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts

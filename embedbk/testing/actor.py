@@ -11,6 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Generator
 from typing import Any, ClassVar
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, encode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import (
     Fragment,
@@ -19,8 +21,8 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, AddRequest, ReadAnswer, ReadRequest, Status
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed

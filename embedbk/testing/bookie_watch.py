@@ -9,21 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, CopiesAnswer, FenceAnswer, ReplaceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import FrameHeader
 from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind, decode_gone
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    CopiesAnswer,
-    ErrorAnswer,
-    ExplicitLacAnswer,
-    FenceAnswer,
-    LacAnswer,
-    ReadAnswer,
-    ReadRequest,
-    ReplaceRequest,
-    Status,
-)
+from embedbk.codec.lac_messages import ExplicitLacAnswer, LacAnswer
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.bookie_words import (
     CollectionBegun,
     DecisionsRead,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from embedbk.codec.add_messages import AddAnswer, AddAnswers, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import frame_of
-from embedbk.codec.messages import AddAnswer, AddAnswers, AddRequest, Status, decode_message
+from embedbk.codec.messages import decode_message
 from embedbk.core.client_words import Send
 from embedbk.core.writer import Writer
 from embedbk.errors import PeerError

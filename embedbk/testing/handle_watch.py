@@ -9,19 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import ENTRY_HEADER
 from embedbk.codec.frame import Frame, frame_of, split
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    FenceAnswer,
-    FenceRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
 from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import placement_path
 from embedbk.core.client_words import (
     AddFailed,

@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, FrameHeader, split
-from embedbk.codec.messages import (
-    AddAnswer,
-    FenceAnswer,
-    FenceRequest,
-    LacAnswer,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.lac_messages import LacAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import BookieGhost, Ghost, LedgerGhost
 from embedbk.testing.violation import Violation

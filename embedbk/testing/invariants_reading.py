@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from embedbk.codec.lost_entries import is_lost
-from embedbk.codec.messages import ReadAnswer, ReadClass, ReadRequest
+from embedbk.codec.read_messages import ReadAnswer, ReadClass, ReadRequest
 from embedbk.errors import NoSuchEntry
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost, LedgerGhost

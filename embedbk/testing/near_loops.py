@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import FrameHeader
-from embedbk.codec.messages import AddAnswer, AddRequest, Status
 from embedbk.core.bookie_words import JournalDurable, Reply, RequestReceived, StoreFrame
 from embedbk.core.client_words import Send
 from embedbk.host.bookie_node import BookieNode

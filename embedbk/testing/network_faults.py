@@ -9,7 +9,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from embedbk.codec.messages import AddAnswers, CopiesAnswer, Message, decode_message, split_bundle
+from embedbk.codec.add_messages import AddAnswers, CopiesAnswer
+from embedbk.codec.messages import Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.testing.plan import MS, Step
 from embedbk.testing.world import World

@@ -7,7 +7,9 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from embedbk.client.reading import LedgerReading
-from embedbk.codec.messages import AddAnswer, ReadAnswer, Status
+from embedbk.codec.add_messages import AddAnswer
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.core import avoided
 from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.bookie import Bookie

@@ -9,25 +9,16 @@ from __future__ import annotations
 import random
 import struct
 
+from embedbk.codec.add_messages import AddAnswers, CopiesAnswer, CopyTaken, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import EntryLogsRequest, LogKeepersRequest
+from embedbk.codec.holdings_messages import LedgerBlock, LedgerBlocksRequest
 from embedbk.codec.kernels import crc32c
+from embedbk.codec.lac_messages import ExplicitLacs, LacRequest
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX
-from embedbk.codec.messages import (
-    AddAnswers,
-    CopiesAnswer,
-    CopyTaken,
-    EntryLogsRequest,
-    ExplicitLacs,
-    FenceRequest,
-    LacRequest,
-    LedgerBlock,
-    LedgerBlocksRequest,
-    LogKeepersRequest,
-    ReadRange,
-    ReadRequest,
-    Status,
-    encode_message,
-)
+from embedbk.codec.messages import encode_message
 from embedbk.codec.metadata_messages import Get, MetadataRequest, OpenSession, Put, Txn, Watch
+from embedbk.codec.read_messages import ReadRange, ReadRequest
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.codec.tombstone import DELETED_PREFIX
 from embedbk.host.client_node import ClientNode

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from embedbk.codec.messages import AddAnswers, Message, decode_message, split_bundle
+from embedbk.codec.add_messages import AddAnswers
+from embedbk.codec.messages import Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.testing.member_names import METADATA
 from embedbk.testing.world import World

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from embedbk.codec.messages import ErrorAnswer, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.codec.registration import BOOKIES_PREFIX, decode_registration
 from embedbk.core.bookie_words import LossFound, Reply
 from embedbk.testing.bookie_processes import run_bookie, tell_started

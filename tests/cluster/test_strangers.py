@@ -11,7 +11,9 @@ import pytest
 
 import embedbk
 from embedbk.cluster import Cluster
-from embedbk.codec.messages import FenceRequest, LacRequest, encode_message
+from embedbk.codec.add_messages import FenceRequest
+from embedbk.codec.lac_messages import LacRequest
+from embedbk.codec.messages import encode_message
 from embedbk.codec.metadata_messages import Get, MetadataRequest, OpenSession
 from embedbk.config import Settings
 from embedbk.testing.stranger import nearly_a_message

@@ -11,17 +11,12 @@ import pytest
 
 from embedbk._native import lib
 from embedbk.codec import kernels
+from embedbk.codec.add_messages import AddAnswer
 from embedbk.codec.answers import Answers
 from embedbk.codec.answers_twin import ANSWERS_SLOTS_MAX, ANSWERS_UNTOLD_MAX, Asked, Counting, TwinAnswers
-from embedbk.codec.messages import (
-    MESSAGE_HEADER_BYTES,
-    AddAnswer,
-    ErrorAnswer,
-    LacAnswer,
-    Status,
-    encode_add_answers,
-    encode_message,
-)
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer
+from embedbk.codec.messages import MESSAGE_HEADER_BYTES, ErrorAnswer, encode_add_answers, encode_message
 
 NONCE, LEDGER = 2**64 - 5, 2**63 - 1
 

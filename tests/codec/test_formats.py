@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from embedbk.codec import kernels
+from embedbk.codec.add_messages import AddAnswer, AddAnswers, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES, encode_entry, read_entry
 from embedbk.codec.frame import (
     FRAME_HEADER_BYTES,
@@ -43,12 +45,7 @@ from embedbk.codec.ledger_metadata import (
     log_left_path,
 )
 from embedbk.codec.messages import (
-    AddAnswer,
-    AddAnswers,
-    AddRequest,
     ErrorAnswer,
-    ReadAnswer,
-    Status,
     decode_message,
     encode_add_answers,
     encode_bundle,
@@ -56,6 +53,7 @@ from embedbk.codec.messages import (
     split_bundle,
 )
 from embedbk.codec.metadata_messages import Compare, Get, MetadataRequest, Put, Txn
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.codec.registration import (
     Registration,
     decode_registration,

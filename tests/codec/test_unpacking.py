@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import embedbk.codec
 from embedbk.codec import kernels, messages
+from embedbk.codec.add_messages import AddAnswers
 from embedbk.codec.adopted import AdoptedLedger, decode_adopted, encode_adopted
 from embedbk.codec.copy_decision import (
     CopyDecision,
@@ -25,6 +26,7 @@ from embedbk.codec.copy_decision import (
 )
 from embedbk.codec.frame import decode_frame_header, frame_of
 from embedbk.codec.journal_records import decode_explicit_lac, decode_gone, decode_key
+from embedbk.codec.lac_messages import ExplicitLacs
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -81,14 +83,7 @@ from embedbk.codec.log_splices import (
     encode_splice_request,
     encode_staged,
 )
-from embedbk.codec.messages import (
-    AddAnswers,
-    ExplicitLacs,
-    decode_message,
-    is_lac_for_good,
-    is_normal_add,
-    split_bundle,
-)
+from embedbk.codec.messages import decode_message, is_lac_for_good, is_normal_add, split_bundle
 from embedbk.codec.registration import (
     Cookie,
     PlacementNote,

@@ -11,12 +11,15 @@ import msgspec
 import pytest
 
 from embedbk.codec import (
+    add_messages,
     attributes,
+    bookie_fields,
     entry,
     frame,
     gathering,
     journal_records,
     kernels,
+    lac_messages,
     ledger_metadata,
     log_archives,
     log_cursors,
@@ -76,8 +79,8 @@ def test_the_headers_lie_as_the_page_says() -> None:
     check_layout("entry", [entry.ENTRY_HEADER], 48)
     check_layout("frame", [frame._HEADER, frame._CRC], frame.FRAME_HEADER_BYTES)
     check_layout("message", [messages._HEADER], messages.MESSAGE_HEADER_BYTES)
-    check_layout("add answer", [messages._ADD_ANSWER], messages.ADD_ANSWER_BYTES)
-    check_layout("explicit lac", [messages._EXPLICIT_LAC], messages.EXPLICIT_LAC_BYTES)
+    check_layout("add answer", [add_messages._ADD_ANSWER], add_messages.ADD_ANSWER_BYTES)
+    check_layout("explicit lac", [lac_messages._EXPLICIT_LAC], lac_messages.EXPLICIT_LAC_BYTES)
     assert twins._HEADER.format == entry.ENTRY_HEADER.format
     assert entry.ENTRY_OVERHEAD_BYTES == 52
 
@@ -112,7 +115,7 @@ def test_kinds_statuses_and_states_are_those_of_the_page() -> None:
         for struct_type, kind in messages._kind_of.items()
     }
     assert {int(number): name for number, name, _ in rows("statuses")} == {
-        status.value: status.name for status in messages.Status
+        status.value: status.name for status in bookie_fields.Status
     }
     assert {int(kind): name for kind, name, _ in rows("attributes")} == {
         kind.value: kind.name for kind in attributes.AttributeKind

@@ -9,10 +9,11 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswers, AddRequest
 from embedbk.codec.answers import Answers, Counting
 from embedbk.codec.frame import Frame, encode_frame_header
 from embedbk.codec.ledger_metadata import Durability
-from embedbk.codec.messages import AddAnswers, AddRequest, Control, Message, decode_message, encode_message
+from embedbk.codec.messages import Control, Message, decode_message, encode_message
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.creation import Creation

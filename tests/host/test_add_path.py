@@ -13,27 +13,21 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec import kernels, messages
+from embedbk.codec import add_messages, kernels, lac_messages, messages
+from embedbk.codec.add_messages import AddAnswer, AddAnswers, AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import FRAME_HEADER_BYTES, cut, encode_frame_header
 from embedbk.codec.journal_records import RecordKind
-from embedbk.codec.messages import (
-    MESSAGE_HEADER_BYTES,
-    AddAnswer,
-    AddAnswers,
-    AddRequest,
-    Control,
+from embedbk.codec.lac_messages import (
     ExplicitLacAnswer,
     ExplicitLacRequest,
     ExplicitLacs,
-    FenceRequest,
     LacAnswer,
     LacRequest,
-    ReadRequest,
-    Status,
-    decode_message,
-    encode_message,
     pack_explicit_lacs,
 )
+from embedbk.codec.messages import MESSAGE_HEADER_BYTES, Control, decode_message, encode_message
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import JournalDurable, Reply, RequestReceived, StoreFrame
@@ -557,7 +551,13 @@ def test_the_bounds_of_the_c_code_are_ours() -> None:
         lib.EBK_KIND_EXPLICIT_LACS,
         lib.EBK_RECORD_EXPLICIT_LAC,
     )
-    assert (messages.EXPLICIT_LAC_BYTES, messages.EXPLICIT_LACS_MAX) == (lib.EBK_LAC_BYTES, lib.EBK_LACS_MAX)
-    assert (lib.EBK_RECORD_FRAME, lib.EBK_ADD_ANSWER_BYTES) == (RecordKind.FRAME, messages.ADD_ANSWER_BYTES)
+    assert (lac_messages.EXPLICIT_LAC_BYTES, lac_messages.EXPLICIT_LACS_MAX) == (
+        lib.EBK_LAC_BYTES,
+        lib.EBK_LACS_MAX,
+    )
+    assert (lib.EBK_RECORD_FRAME, lib.EBK_ADD_ANSWER_BYTES) == (
+        RecordKind.FRAME,
+        add_messages.ADD_ANSWER_BYTES,
+    )
     assert lib.EBK_ADD_ANSWERS_MAX == ANSWERS_PER_MESSAGE_MAX
     assert lib.EBK_ADD_PENDING_MAX >= lib.EBK_JOURNAL_SLOT_COUNT

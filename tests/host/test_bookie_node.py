@@ -10,22 +10,10 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    Control,
-    ErrorAnswer,
-    ExplicitLacRequest,
-    FenceAnswer,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-    encode_message,
-    pack_explicit_lacs,
-)
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import ExplicitLacRequest, LacAnswer, LacRequest, pack_explicit_lacs
+from embedbk.codec.messages import Control, ErrorAnswer, encode_message
 from embedbk.codec.metadata_messages import (
     Delete,
     MetadataReply,
@@ -36,6 +24,7 @@ from embedbk.codec.metadata_messages import (
     Txn,
     TxnDone,
 )
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import cookie_path, registration_path
 from embedbk.host import bookie_node, client_links
 from embedbk.storage.memory import MemoryBookieStorage, Survivors

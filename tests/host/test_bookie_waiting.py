@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import AddAnswers, decode_message, is_final
+from embedbk.codec.add_messages import AddAnswers, is_final
+from embedbk.codec.messages import decode_message
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.loop import Loop
 from embedbk.host.metadata_node import MetadataNode

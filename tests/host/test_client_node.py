@@ -8,27 +8,22 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import ADD_ANSWER_BYTES, AddAnswer, AddAnswers, AddRequest, FenceAnswer
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import encode_frame_header
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.codec.messages import (
-    ADD_ANSWER_BYTES,
-    AddAnswer,
-    AddAnswers,
-    AddRequest,
     Control,
     ErrorAnswer,
-    FenceAnswer,
-    LacAnswer,
-    LacRequest,
     Message,
-    ReadAnswer,
-    Status,
     decode_message,
     encode_add_answers,
     encode_message,
     split_bundle,
 )
 from embedbk.codec.metadata_messages import Put, Refusal, Result, Txn
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.codec.registration import (
     REGISTRATION_VERSION,
     Registration,

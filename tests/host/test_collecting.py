@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from embedbk.codec.messages import FenceRequest
+from embedbk.codec.add_messages import FenceRequest
 from embedbk.codec.metadata_messages import Acknowledged, MetadataReply, MetadataRequest, Put, Txn
 from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.core.metadata_words import MetadataFailed

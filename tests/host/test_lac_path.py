@@ -9,18 +9,15 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import (
+from embedbk.codec.add_messages import FenceRequest
+from embedbk.codec.lac_messages import (
     EXPLICIT_LACS_MAX,
-    MESSAGE_HEADER_BYTES,
-    Control,
     ExplicitLacRequest,
     ExplicitLacs,
-    FenceRequest,
     LacHints,
-    decode_message,
-    encode_message,
     pack_explicit_lacs,
 )
+from embedbk.codec.messages import MESSAGE_HEADER_BYTES, Control, decode_message, encode_message
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import RequestReceived
 from embedbk.errors import PeerError

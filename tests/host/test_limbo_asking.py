@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Fragment,
@@ -16,7 +18,7 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, ErrorAnswer, Status
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.codec.metadata_messages import (
     AllocIds,
     Delete,

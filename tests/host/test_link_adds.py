@@ -15,15 +15,10 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import read_entry
-from embedbk.codec.messages import (
-    AddAnswer,
-    FenceAnswer,
-    FenceRequest,
-    Status,
-    decode_message,
-    encode_message,
-)
+from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.client_words import Answered

@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 
 import embedbk
+from embedbk.codec.add_messages import FenceAnswer, FenceRequest
 from embedbk.codec.frame import iter_entries
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import FenceAnswer, FenceRequest, LacAnswer, LacRequest
 from embedbk.codec.packer import Packer
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.client_words import SendFailed

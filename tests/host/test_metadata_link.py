@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from embedbk.codec.messages import FenceAnswer, Status, decode_message, encode_message
+from embedbk.codec.add_messages import FenceAnswer
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import (
     AllocIds,
     Get,

@@ -9,16 +9,12 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from embedbk.codec.messages import (
-    AddAnswer,
-    ErrorAnswer,
-    FenceRequest,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.add_messages import AddAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.codec.metadata_messages import Delete, Get, Operation, Put, Result, Txn, TxnDone, Value
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import (
     Cookie,
     cookie_path,

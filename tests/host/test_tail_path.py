@@ -10,19 +10,11 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswers, AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import encode_frame_header
-from embedbk.codec.messages import (
-    AddAnswers,
-    AddRequest,
-    ExplicitLacAnswer,
-    ExplicitLacRequest,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    Status,
-    decode_message,
-    encode_message,
-)
+from embedbk.codec.lac_messages import ExplicitLacAnswer, ExplicitLacRequest, LacAnswer, LacRequest
+from embedbk.codec.messages import decode_message, encode_message
 from embedbk.config import LAC_WAIT_MS_MAX
 from tests.host.place import KEY, Peer, add, frame
 from tests.host.test_add_path import INCARNATION, Beside, Side, reseal_control

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 import msgspec
 import pytest
 
-from embedbk.codec.messages import Control, FenceRequest, LacRequest, ReadRequest
+from embedbk.codec.add_messages import FenceRequest
+from embedbk.codec.lac_messages import LacRequest
+from embedbk.codec.messages import Control
 from embedbk.codec.metadata_messages import (
     Delete,
     Get,
@@ -25,6 +27,7 @@ from embedbk.codec.metadata_messages import (
     SessionOpened,
     Txn,
 )
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.codec.registration import registration_path
 from embedbk.metadata.levels import LEVEL
 from embedbk.ports.links import Identity

@@ -8,7 +8,8 @@ import select
 
 import pytest
 
-from embedbk.codec.messages import LacRequest, decode_message, encode_message
+from embedbk.codec.lac_messages import LacRequest
+from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import (
     Get,
     KeepAlive,

@@ -6,6 +6,14 @@ import dataclasses
 
 from msgspec.structs import replace
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import (
+    HeldRange,
+    HoldingsAnswer,
+    HoldingsRequest,
+    LedgerBlocksAnswer,
+    LedgerBlocksRequest,
+)
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Fragment,
@@ -13,14 +21,6 @@ from embedbk.codec.ledger_metadata import (
     LedgerState,
     encode_ledger_metadata,
     ledger_key_path,
-)
-from embedbk.codec.messages import (
-    HeldRange,
-    HoldingsAnswer,
-    HoldingsRequest,
-    LedgerBlocksAnswer,
-    LedgerBlocksRequest,
-    Status,
 )
 from embedbk.codec.metadata_messages import Acquire, Claimed, Refusal
 from embedbk.codec.repair_mark import (

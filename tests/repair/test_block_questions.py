@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from embedbk.codec.messages import BLOCKS_MAX, ErrorAnswer, LedgerBlocksAnswer, LedgerBlocksRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import BLOCKS_MAX, LedgerBlocksAnswer, LedgerBlocksRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.core.vocabulary import Ended, Started, Tick

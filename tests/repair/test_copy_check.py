@@ -6,20 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import DigestType, encode_tagged
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, FrameHeader
-from embedbk.codec.messages import (
-    Control,
-    ErrorAnswer,
-    HoldingsRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.holdings_messages import HoldingsRequest
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
+from embedbk.codec.messages import Control, ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.core.vocabulary import Ended, Started, Tick

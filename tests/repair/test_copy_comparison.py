@@ -6,8 +6,9 @@ import random
 
 import pytest
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HOLDINGS_CUTS_MAX, Digests, HoldingsAnswer, HoldingsRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import HOLDINGS_CUTS_MAX, Digests, HoldingsAnswer, HoldingsRequest, Status
 from embedbk.config import Quorum
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.quorum import count_ids, write_set

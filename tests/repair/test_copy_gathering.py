@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.messages import (
-    AddRequest,
-    CopiesAnswer,
-    CopyTaken,
-    ErrorAnswer,
-    ReadAnswer,
-    ReadClass,
-    ReadPart,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.add_messages import AddRequest, CopiesAnswer, CopyTaken
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadClass, ReadPart, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.machine import Effect, Event

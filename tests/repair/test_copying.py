@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import entry_digest
+from embedbk.codec.holdings_messages import HoldingsAnswer, HoldingsRequest
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Fragment,
@@ -13,15 +16,7 @@ from embedbk.codec.ledger_metadata import (
     LedgerState,
     PublishedSums,
 )
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    HoldingsAnswer,
-    HoldingsRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.ids import Member

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.frame import frame_of
-from embedbk.codec.messages import AddRequest, HoldingsRequest
+from embedbk.codec.holdings_messages import HoldingsRequest
 from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Send

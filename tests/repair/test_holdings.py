@@ -6,16 +6,11 @@ import random
 
 import pytest
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HOLDINGS_IDS_MAX, HeldRange, HoldingsAnswer, HoldingsRequest
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
-from embedbk.codec.messages import (
-    HOLDINGS_IDS_MAX,
-    ErrorAnswer,
-    HeldRange,
-    HoldingsAnswer,
-    HoldingsRequest,
-    ReadAnswer,
-    Status,
-)
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.config import Quorum
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.quorum import write_set

@@ -6,10 +6,11 @@ from typing import ClassVar
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.ledger_metadata import encode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import AddAnswer, AddRequest, Status
 from embedbk.codec.metadata_messages import ABSENT, Compare, Told
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.repair_state import unrepairable_path

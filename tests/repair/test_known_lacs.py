@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
-from embedbk.codec.messages import LacAnswer, LacRequest, Status
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.known_lacs import KnownLacs
 from embedbk.core.machine import Effect

@@ -6,6 +6,8 @@ import random
 
 import pytest
 
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HoldingsAnswer
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Fragment,
@@ -16,8 +18,8 @@ from embedbk.codec.ledger_metadata import (
     ledger_key_path,
 )
 from embedbk.codec.lost_entries import Losses
-from embedbk.codec.messages import HoldingsAnswer, ReadAnswer, Status
 from embedbk.codec.metadata_messages import Put
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.codec.repair_mark import RepairMark, encode_repair_mark, repair_mark_path
 from embedbk.codec.repair_state import decode_unrepairable, unrepairable_path
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, Send

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from embedbk.codec.lost_entries import LOST_RUNS_MAX, Losses
-from embedbk.codec.messages import FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.loss_search import LossPlan, LossSearch, LossSearchOptions
 from embedbk.core.vocabulary import Ended, Started, Tick

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import embedbk
-from embedbk.codec.messages import HoldingsAnswer, HoldingsRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HoldingsAnswer, HoldingsRequest
 from embedbk.core.client_words import BELOW_LEVEL, Answered, BookieInfo, Send, SendFailed
 from embedbk.core.vocabulary import Ended, Started
 from embedbk.repair.copy_pace import CopyPace

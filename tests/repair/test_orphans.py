@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from embedbk.codec.add_messages import FenceRequest
 from embedbk.codec.ledger_metadata import LedgerState, encode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Compare, Put, Txn
 from embedbk.codec.repair_mark import decode_repair_mark, is_orphan, progress_of, repair_mark_path
 from embedbk.ledger import LedgerWriter

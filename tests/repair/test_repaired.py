@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
+from embedbk.codec.holdings_messages import HoldingsRequest
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.messages import AddRequest, HoldingsRequest, ReadRequest
 from embedbk.codec.metadata_messages import Delete, Put, Txn
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.codec.repair_mark import decode_repair_mark, progress_of, repair_mark_path
 from embedbk.codec.repair_messages import MarkRepairs
 from embedbk.codec.repair_state import (

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import encode_frame_header
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    HoldingsAnswer,
-    HoldingsRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.holdings_messages import HoldingsAnswer, HoldingsRequest
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.client_words import BELOW_LEVEL, Answered, Send, SendFailed
 from embedbk.core.machine import Effect
 from embedbk.repair.copy_pace import CopyPace

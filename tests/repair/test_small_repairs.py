@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, CopiesAnswer, CopyTaken
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import FrameHeader, decode_frame_header, encode_frame_header, frame_of
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER
@@ -22,19 +24,9 @@ from embedbk.codec.ledger_metadata import (
 )
 from embedbk.codec.log_settings import SettingsRecord, encode_log_settings, log_settings_path
 from embedbk.codec.lost_entries import Losses
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    Control,
-    CopiesAnswer,
-    CopyTaken,
-    ErrorAnswer,
-    ReadAnswer,
-    ReadPart,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.messages import Control, ErrorAnswer
 from embedbk.codec.metadata_messages import Put, Refusal
+from embedbk.codec.read_messages import ReadAnswer, ReadPart, ReadRequest
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import (
     RepairMark,

@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from embedbk.codec.ledger_metadata import LedgerState, encode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import (
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import (
     HeldRange,
     HoldingsAnswer,
     HoldingsRequest,
     LedgerBlocksAnswer,
     LedgerBlocksRequest,
-    Status,
 )
+from embedbk.codec.ledger_metadata import LedgerState, encode_ledger_metadata, ledger_key_path
 from embedbk.codec.metadata_messages import Claimed
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.repair_state import RepairControl, encode_repair_control

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceAnswer, FenceRequest
 from embedbk.codec.adopted import LOST_RANGES_MAX, adopted_path, decode_adopted
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import DigestType, encode_tagged
 from embedbk.codec.frame import decode_frame_header, encode_frame_header, frame_of
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, encode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import AddRequest, FenceAnswer, FenceRequest, ReadAnswer, ReadRequest, Status
 from embedbk.codec.metadata_messages import Put, Told
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum
 from embedbk.core.adopting import AdoptionOptions, LedgerAdoption

@@ -8,18 +8,12 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import HoldingsAnswer, HoldingsRange, HoldingsRequest
 from embedbk.codec.ledger_metadata import LedgerState, ledger_key_path
-from embedbk.codec.messages import (
-    AddRequest,
-    ErrorAnswer,
-    FenceRequest,
-    HoldingsAnswer,
-    HoldingsRange,
-    HoldingsRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.bookie_words import (
     EntriesRead,
     LossFound,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.adopted import adopted_path
 from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, encode_ledger_metadata, ledger_key_path
-from embedbk.codec.messages import AddRequest
 from embedbk.codec.metadata_messages import Put
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.config import Quorum

@@ -5,21 +5,17 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from embedbk.codec.messages import (
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import (
     BLOCK_LEDGERS_MAX,
     BLOCKS_MAX,
-    AddRequest,
-    ErrorAnswer,
-    FenceRequest,
     HoldingsRequest,
     LedgerBlock,
     LedgerBlocksAnswer,
     LedgerBlocksRequest,
-    Message,
-    Status,
-    decode_message,
-    encode_message,
 )
+from embedbk.codec.messages import ErrorAnswer, Message, decode_message, encode_message
 from embedbk.core.bookie_words import CollectionBegun, DropAllowed
 from embedbk.errors import PeerError
 from tests.rules.test_p7_bookie import STRANGER, add, at, b1, world_with_entries

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from embedbk.codec.add_messages import ReplaceAnswer, ReplaceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.copy_decision import CopyDecision, DecidedCopy
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import entry_digest
 from embedbk.codec.frame import Frame, frame_of
-from embedbk.codec.messages import ErrorAnswer, ReplaceAnswer, ReplaceRequest, Status
+from embedbk.codec.messages import ErrorAnswer
 from tests.rules.test_p7_bookie import STRANGER, b1, world_with_entries
 from tests.rules.world import World
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.messages import (
+from embedbk.codec.add_messages import AddRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.holdings_messages import (
     HOLDINGS_IDS_MAX,
-    AddRequest,
     Digests,
-    ErrorAnswer,
     HeldRange,
     HoldingsAnswer,
     HoldingsRange,
     HoldingsRequest,
-    Status,
 )
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.core.bookie_words import EntriesCounted, RequestReceived
 from tests.rules.test_p7_bookie import STRANGER, add, at, b1, world_with_entries
 from tests.rules.world import Node, Pen, World

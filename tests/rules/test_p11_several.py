@@ -8,21 +8,18 @@ import struct
 import pytest
 
 from embedbk.codec import messages
+from embedbk.codec.add_messages import COPIES_MAX, AddRequest, CopiesAnswer, CopyTaken
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, encode_frame_header, frame_of
 from embedbk.codec.kernels import crc32c
-from embedbk.codec.messages import (
-    COPIES_MAX,
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import (
     READ_OTHERS_MAX,
-    AddRequest,
-    CopiesAnswer,
-    CopyTaken,
-    ErrorAnswer,
     ReadAnswer,
     ReadClass,
     ReadPart,
     ReadRange,
     ReadRequest,
-    Status,
 )
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.bookie_words import ReadBoundsSet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.ledger_metadata import LedgerState
-from embedbk.codec.messages import AddRequest
 from embedbk.config import Quorum
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import MetadataUnavailable, NotEnoughBookies

@@ -5,20 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceRequest
 from embedbk.codec.attributes import Producer, encode_attributes
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.digest import DigestType, encode_tagged
 from embedbk.codec.entry import ENTRY_HEADER, encode_entry
 from embedbk.codec.frame import Frame, frame_of
 from embedbk.codec.kernels import crc32c
+from embedbk.codec.lac_messages import ExplicitLacRequest
 from embedbk.codec.ledger_metadata import Durability
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    ExplicitLacRequest,
-    FenceRequest,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.client_words import AddFailed, Answered, Confirmed, FrameSealed, Received, SendFailed
 from embedbk.core.producers import Producers

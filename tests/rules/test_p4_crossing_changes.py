@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.ledger_metadata import Fragment, LedgerState, ledger_key_path
-from embedbk.codec.messages import AddRequest
 from embedbk.codec.metadata_messages import Delete
 from embedbk.config import Quorum
 from embedbk.core.client_words import Confirmed, EnsembleChanged

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import FenceRequest
 from embedbk.codec.ledger_metadata import ledger_key_path
-from embedbk.codec.messages import ErrorAnswer, FenceRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.codec.metadata_messages import Compare
 from embedbk.config import Quorum
 from embedbk.core.client_words import AddFailed, Answered, Confirmed, EnsembleChanged

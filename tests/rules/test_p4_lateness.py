@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import AddAnswer, Status
+from embedbk.codec.add_messages import AddAnswer
+from embedbk.codec.bookie_fields import Status
 from embedbk.config import Quorum
 from embedbk.core.client_words import Answered, BookieInfo, BookiesChanged, EnsembleChanged
 from embedbk.core.lateness import HALF_LIFE_NS, AnswerTimes, LateTerms

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.messages import ErrorAnswer, LacAnswer, LacRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.config import Quorum
 from embedbk.core import avoided
 from embedbk.core.client_words import Answered, BookiesChanged, SeatLeaving

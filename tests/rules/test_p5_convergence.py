@@ -6,9 +6,7 @@ import random
 
 import pytest
 
-from embedbk.codec.messages import (
-    AddRequest,
-)
+from embedbk.codec.add_messages import AddRequest
 from embedbk.config import Quorum
 from embedbk.core.metadata_words import Transact
 from embedbk.core.recovery import Phase, Recovery, RecoveryOptions

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import Fragment
-from embedbk.codec.messages import (
-    AddRequest,
-    FenceAnswer,
-    FenceRequest,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.client_words import Answered
 from embedbk.core.recovery import Phase

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import LedgerState
-from embedbk.codec.messages import (
-    AddRequest,
-    ErrorAnswer,
-    FenceRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.client_words import Answered
 from embedbk.core.recovery import RecoveryOptions

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceRequest
 from embedbk.codec.frame import frame_of
 from embedbk.codec.ledger_metadata import Fragment, LedgerState, ledger_key_path
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    FenceRequest,
-    ReadAnswer,
-    ReadRequest,
-)
 from embedbk.codec.metadata_messages import Delete
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.recovery import Phase
 from embedbk.errors import (

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import frame_of
-from embedbk.codec.messages import AddRequest, ReadAnswer, ReadClass, ReadRequest, Status
+from embedbk.codec.read_messages import ReadAnswer, ReadClass, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX, READ_WAIT_MS_MAX
 from embedbk.core.bookie_words import ReadBoundsSet, ReadEntries
 from embedbk.core.client_words import Answered

@@ -6,7 +6,10 @@ from typing import NamedTuple
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import split
+from embedbk.codec.lac_messages import ExplicitLacRequest, LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import (
     Fragment,
     LedgerMetadata,
@@ -14,20 +17,9 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import (
-    AddRequest,
-    ErrorAnswer,
-    ExplicitLacRequest,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-    decode_message,
-    encode_message,
-)
+from embedbk.codec.messages import ErrorAnswer, decode_message, encode_message
 from embedbk.codec.metadata_messages import Delete, Put
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import LAC_WAIT_MS_MAX, Quorum
 from embedbk.core.bookie_words import LinkLost
 from embedbk.core.client_words import Answered, Send, SendFailed

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from embedbk.codec.messages import ReadAnswer, ReadRequest
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import FRAME_BYTES_MAX, Quorum
 from embedbk.core.reader import RangeRead, ReadOptions
 from embedbk.errors import EntryUnreadable

@@ -8,17 +8,11 @@ from typing import NamedTuple
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import iter_entries
+from embedbk.codec.lac_messages import ExplicitLacAnswer, ExplicitLacRequest, LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.messages import (
-    AddRequest,
-    ExplicitLacAnswer,
-    ExplicitLacRequest,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    Status,
-)
 from embedbk.config import Quorum
 from embedbk.core import parked
 from embedbk.core.client_words import Answered, HintDue

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.journal_records import RecordKind
-from embedbk.codec.messages import (
-    AddRequest,
-    ErrorAnswer,
-    ExplicitLacRequest,
-    FenceAnswer,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
+from embedbk.codec.lac_messages import ExplicitLacRequest, LacAnswer, LacRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.codec.metadata_messages import Told
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import JournalDurable, LimboListed, SharePart

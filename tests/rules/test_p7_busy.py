@@ -6,20 +6,11 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    Control,
-    ExplicitLacRequest,
-    FenceAnswer,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-    pack_explicit_lacs,
-)
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import ExplicitLacRequest, LacAnswer, LacRequest, pack_explicit_lacs
+from embedbk.codec.messages import Control
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.client_words import Answered
 from embedbk.core.seating import BUSY_FIRST_NS

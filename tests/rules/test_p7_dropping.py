@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     METADATA_VERSION,
@@ -17,17 +20,9 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import (
-    AddRequest,
-    FenceAnswer,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    Status,
-)
-from embedbk.codec.messages import ReadRequest as Read
 from embedbk.codec.metadata_messages import ABSENT, Told
+from embedbk.codec.read_messages import ReadAnswer
+from embedbk.codec.read_messages import ReadRequest as Read
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
 from embedbk.core.bookie_words import (

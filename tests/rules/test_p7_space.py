@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from embedbk.codec.messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest, Status
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.registration import decode_registration, registration_path
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.core.space import LOW_SPACE, NO_ROOM, OPERATOR, Space, SpaceOptions

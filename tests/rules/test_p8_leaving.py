@@ -7,6 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from embedbk.codec.add_messages import FenceRequest
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     LedgersLeft,
@@ -18,7 +19,6 @@ from embedbk.codec.ledger_metadata import (
     log_key_path,
     log_left_path,
 )
-from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import Put
 from embedbk.config import LEDGERS_LEFT_MAX, METADATA_VALUE_BYTES_MAX
 from embedbk.core.leaving import Leaving

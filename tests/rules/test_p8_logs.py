@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from embedbk.codec.add_messages import FenceRequest
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Begun,
@@ -19,7 +20,6 @@ from embedbk.codec.ledger_metadata import (
     log_left_path,
     log_owner_path,
 )
-from embedbk.codec.messages import FenceRequest
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.core.creation import NO_PATIENCE, Patience
 from embedbk.core.log import LogTakeover

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.freed_ledger import Freed
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
@@ -15,7 +17,6 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import AddAnswer, AddRequest, Status
 from embedbk.codec.metadata_messages import Delete
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import decode_repair_mark, progress_of, repair_mark_path

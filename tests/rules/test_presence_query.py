@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import LAST_LOG_ID, EntryLogsAnswer, EntryLogsRequest, ErrorAnswer, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import LAST_LOG_ID, EntryLogsAnswer, EntryLogsRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.presence_query import PRESENCE_NS, PresenceQuery
 from embedbk.core.vocabulary import Ended, Started, Tick

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, FenceAnswer, FenceRequest, is_final
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.copy_decision import CopyDecision
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import Frame, FrameHeader, encode_frame_header, frame_of, iter_entries, split
@@ -29,19 +31,9 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import (
-    AddAnswer,
-    Control,
-    FenceAnswer,
-    FenceRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-    decode_message,
-    encode_message,
-    is_final,
-)
+from embedbk.codec.messages import Control, decode_message, encode_message
 from embedbk.codec.metadata_messages import ABSENT, ANY, Compare, Delete, Put, Told
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import placement_path
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie

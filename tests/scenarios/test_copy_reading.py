@@ -8,7 +8,9 @@ from embedbk.client.batches import Located, entries_of
 from embedbk.client.client import Client
 from embedbk.client.copy_reading import read_copy
 from embedbk.client.password import Password
-from embedbk.codec.messages import ErrorAnswer, ReadAnswer, ReadRequest, Status
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.messages import ErrorAnswer
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.core.client_words import Answered, SendFailed
 from embedbk.core.copy_read import CopyPart, CopyRead
 from embedbk.core.vocabulary import Ended, Started, Tick

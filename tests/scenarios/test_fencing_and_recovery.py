@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.messages import AddRequest, ExplicitLacRequest, FenceRequest, ReadRequest
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.lac_messages import ExplicitLacRequest
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
 from embedbk.errors import LedgerFenced, RecoveryInconclusive

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacRequest
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Begun,
@@ -17,8 +20,8 @@ from embedbk.codec.ledger_metadata import (
     encode_log_list,
     log_key_path,
 )
-from embedbk.codec.messages import AddAnswer, AddRequest, FenceRequest, LacRequest, ReadRequest, Status
 from embedbk.codec.metadata_messages import Put
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.config import Quorum
 from embedbk.core.client_words import SendFailed
 from embedbk.core.lac_reader import LacWait

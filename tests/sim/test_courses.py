@@ -7,8 +7,9 @@ import dataclasses
 from collections import Counter
 from typing import Any
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.frame import Frame
-from embedbk.codec.messages import AddRequest, decode_message
+from embedbk.codec.messages import decode_message
 from embedbk.config import Quorum
 from embedbk.core.client_words import CourseEnded, Send
 from embedbk.core.writer import Writer

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import AddRequest, decode_message
+from embedbk.codec.add_messages import AddRequest
+from embedbk.codec.messages import decode_message
 from embedbk.config import Quorum
 from embedbk.errors import PeerError
 from embedbk.testing import writing_handles

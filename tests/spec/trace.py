@@ -9,20 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, AddRequest, CopiesAnswer, FenceAnswer, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, frame_of, split
 from embedbk.codec.journal_records import RecordKind, decode_gone
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    CopiesAnswer,
-    FenceAnswer,
-    FenceRequest,
-    ReadAnswer,
-    ReadRequest,
-    Status,
-)
 from embedbk.codec.metadata_messages import ABSENT
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import placement_path
 from embedbk.core.bookie_words import (
     DropEntries,

@@ -16,9 +16,10 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.frame import encode_frame_header, frame_of
 from embedbk.codec.journal_records import RecordKind, encode_explicit_lac
-from embedbk.codec.messages import AddRequest, encode_message
+from embedbk.codec.messages import encode_message
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import NO_ENTRY

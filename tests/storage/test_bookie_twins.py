@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.holdings_messages import Digests
 from embedbk.codec.journal_records import HELD_AGAIN, RecordKind, encode_explicit_lac
-from embedbk.codec.messages import Digests
 from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory import MemoryBookieStorage, Survivors

@@ -11,7 +11,7 @@ import pytest
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.entry_digest import DIGEST_MASK, entry_digest
 from embedbk.codec.frame import Frame, frame_of
-from embedbk.codec.messages import Digests
+from embedbk.codec.holdings_messages import Digests
 from embedbk.errors import UsageError
 from embedbk.ports.entry_store import EntriesFound, EntrySums, MemoryRefused
 from embedbk.storage.holding import MET_MAX, SUM_BYTES_MAX, HoldingCount

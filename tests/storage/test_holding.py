@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from embedbk.codec.messages import Digests
+from embedbk.codec.holdings_messages import Digests
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.core.quorum import count_ids
 from embedbk.errors import UsageError

@@ -13,7 +13,7 @@ import pytest
 
 from embedbk.codec.entry import ENTRY_OVERHEAD_BYTES, encode_entry
 from embedbk.codec.frame import frame_of, iter_entries
-from embedbk.codec.messages import Digests
+from embedbk.codec.holdings_messages import Digests
 from embedbk.core.ledger_table import LEDGER_STATE
 from embedbk.errors import StorageError
 from embedbk.storage.bookie_storage import BookieStorage

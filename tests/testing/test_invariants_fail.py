@@ -12,9 +12,12 @@ from typing import Any
 import pytest
 
 import embedbk.testing.invariants as invariants
+from embedbk.codec.add_messages import AddAnswer, AddRequest, FenceAnswer, FenceRequest, ReplaceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import encode_entry
 from embedbk.codec.frame import FrameHeader, frame_of
 from embedbk.codec.journal_records import HELD_AGAIN, LIMBO_ENDS, RecordKind
+from embedbk.codec.lac_messages import LacAnswer, LacRequest
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
     Begun,
@@ -24,19 +27,8 @@ from embedbk.codec.ledger_metadata import (
     encode_ledger_metadata,
     ledger_key_path,
 )
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    FenceAnswer,
-    FenceRequest,
-    LacAnswer,
-    LacRequest,
-    ReadAnswer,
-    ReadRequest,
-    ReplaceRequest,
-    Status,
-)
 from embedbk.codec.metadata_messages import ABSENT, Compare, MetadataRequest, Put, Txn
+from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from embedbk.codec.messages import LacRequest
+from embedbk.codec.lac_messages import LacRequest
 from embedbk.testing.invariants import Invariants
 from embedbk.testing.invariants_fencing import fence_answer_is_durable
 from embedbk.testing.violation import Violation

@@ -16,18 +16,11 @@ from typing import Any
 import pytest
 
 from embedbk._native import lib
+from embedbk.codec.add_messages import AddAnswer, AddRequest
 from embedbk.codec.answers import Answers
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, encode_frame_header
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddRequest,
-    Message,
-    Status,
-    decode_message,
-    encode_add_answers,
-    encode_control,
-    encode_message,
-)
+from embedbk.codec.messages import Message, decode_message, encode_add_answers, encode_control, encode_message
 from embedbk.codec.packer import Packer
 from embedbk.core.backlog import FRAME_PRICE
 from embedbk.core.writer import LARGE_FRAME_BYTES

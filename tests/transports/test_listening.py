@@ -17,8 +17,11 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer
 from embedbk.codec.answers import Answers, Asked
-from embedbk.codec.messages import AddAnswer, LacAnswer, Status, encode_message
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.lac_messages import LacAnswer
+from embedbk.codec.messages import encode_message
 from embedbk.ports.links import LinkDown, Received
 from embedbk.transports.conformance import PATIENCE_NS, Arena
 from tests.transports.arenas import TcpArena

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddRequest
 from embedbk.codec.frame import encode_frame_header
-from embedbk.codec.messages import AddRequest, LacRequest, decode_message, encode_message
+from embedbk.codec.lac_messages import LacRequest
+from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.ports.links import Received

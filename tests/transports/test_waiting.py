@@ -17,19 +17,11 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.add_messages import AddAnswer, AddAnswers, AddRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import encode_frame_header
-from embedbk.codec.messages import (
-    AddAnswer,
-    AddAnswers,
-    AddRequest,
-    ExplicitLacAnswer,
-    ExplicitLacRequest,
-    LacAnswer,
-    LacRequest,
-    Status,
-    decode_message,
-    encode_message,
-)
+from embedbk.codec.lac_messages import ExplicitLacAnswer, ExplicitLacRequest, LacAnswer, LacRequest
+from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.config import READ_ROOM_BYTES
 from embedbk.ids import NO_ENTRY

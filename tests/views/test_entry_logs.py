@@ -6,14 +6,9 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import (
-    ENTRY_LOGS_MAX,
-    EntryLogRow,
-    EntryLogsAnswer,
-    EntryLogsRequest,
-    ErrorAnswer,
-    Status,
-)
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import ENTRY_LOGS_MAX, EntryLogRow, EntryLogsAnswer, EntryLogsRequest
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.core.bookie_words import RequestReceived, TellLogs
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.entry_logs_query import ANSWER_NS, EntryLogsQuery

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.messages import (
+from embedbk.codec.bookie_fields import Status
+from embedbk.codec.entry_log_messages import (
     LOG_KEEPERS_MAX,
-    ErrorAnswer,
     LogKeeperRow,
     LogKeepersAnswer,
     LogKeepersRequest,
-    Status,
 )
+from embedbk.codec.messages import ErrorAnswer
 from embedbk.core.bookie_words import RequestReceived, TellKeepers
 from embedbk.core.client_words import Answered, Send, SendFailed
 from embedbk.core.entry_logs_query import ANSWER_NS, LogKeepersQuery

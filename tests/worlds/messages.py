@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata
-from embedbk.codec.messages import Status
 from embedbk.core.client_words import Answered, Send
 from embedbk.core.metadata_words import ReadKey, Transact
 from embedbk.ids import Member

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from embedbk.codec.add_messages import AddRequest, FenceRequest
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.ledger_metadata import LedgerState
-from embedbk.codec.messages import AddRequest, FenceRequest, ReadRequest, Status
+from embedbk.codec.read_messages import ReadRequest
 from embedbk.core.client_words import Send
 from embedbk.core.ensemble_keeping import MayChange
 from embedbk.core.in_flight import InFlight

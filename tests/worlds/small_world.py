@@ -19,6 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from embedbk.codec.add_messages import AddAnswer, FenceAnswer
+from embedbk.codec.bookie_fields import Status
 from embedbk.codec.frame import Frame, decode_frame_header, frame_of, split
 from embedbk.codec.ledger_metadata import (
     METADATA_VERSION,
@@ -28,8 +30,8 @@ from embedbk.codec.ledger_metadata import (
     decode_ledger_metadata,
     encode_ledger_metadata,
 )
-from embedbk.codec.messages import AddAnswer, FenceAnswer, ReadAnswer, Status
 from embedbk.codec.packer_twin import TwinPacker
+from embedbk.codec.read_messages import ReadAnswer
 from embedbk.config import Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
