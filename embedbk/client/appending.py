@@ -32,7 +32,7 @@ from embedbk.core.end_recording import EndRecord
 from embedbk.core.producers import Producers
 from embedbk.core.writer import Writer
 from embedbk.errors import EmbedbkError, LedgerClosed, OperationTimeout, UsageError
-from embedbk.host.operations import HandedOver, LedgerOwner, Writing
+from embedbk.host.writing import HandedOver, LedgerOwner, Writing
 from embedbk.ids import NO_ENTRY, Position
 from embedbk.metadata.levels import LEVEL_OF_SUMS
 

@@ -25,7 +25,7 @@ from embedbk.codec.log_settings import AtBound, SettingsRecord
 from embedbk.config import ENTRY_BYTES_MAX, Roll
 from embedbk.core.log_paging import recorded_bytes
 from embedbk.errors import EmbedbkError, LogAtBound
-from embedbk.host.operations import NEVER_REACHED, HandedOver
+from embedbk.host.writing import NEVER_REACHED, HandedOver
 
 if TYPE_CHECKING:
     from embedbk.client.appending import Appending

@@ -24,7 +24,7 @@ from embedbk.core.creation import Creation, Patience
 from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import UsageError
-from embedbk.host.operations import LedgerOwner
+from embedbk.host.writing import LedgerOwner
 from embedbk.ids import is_text
 
 __all__ = [

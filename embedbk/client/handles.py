@@ -20,7 +20,8 @@ from embedbk.core.adding_waits import AddsWait, adds_wait
 from embedbk.core.pausing import Beating
 from embedbk.errors import EmbedbkError
 from embedbk.host.awaited import Awaited
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY
 
 if TYPE_CHECKING:

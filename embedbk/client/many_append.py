@@ -19,7 +19,7 @@ from embedbk.client.waiting import Moved
 from embedbk.codec.entry_records import RecordRun
 from embedbk.codec.packer_twin import Buffer
 from embedbk.errors import EmbedbkError, OperationTimeout, ensure
-from embedbk.host.operations import HandedOver
+from embedbk.host.writing import HandedOver
 from embedbk.ids import Position
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError
 from embedbk.host.awaited import Awaited
-from embedbk.host.operations import OneResult, Writing
+from embedbk.host.operations import OneResult
+from embedbk.host.writing import Writing
 from embedbk.repair.copy_pace import CopyPace
 from embedbk.repair.open_ledger_fill import FillOutcome, OpenLedgerFill
 

@@ -16,8 +16,8 @@ from embedbk.client.roll_bounds import MOVING
 from embedbk.client.tickets import AppendTerms
 from embedbk.client.waiting import Moved
 from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
-from embedbk.host.operations import HandedOver
 from embedbk.host.signal import Signal
+from embedbk.host.writing import HandedOver
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["LedgerFailing", "Passage"]

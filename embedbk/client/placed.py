@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer_twin import Packing
 from embedbk.errors import ensure
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import Position
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import Begun
 from embedbk.config import Roll
 from embedbk.forking import free_in_children
-from embedbk.host.operations import NEVER_REACHED, Writing
 from embedbk.host.signal import Signal
+from embedbk.host.writing import NEVER_REACHED, Writing
 from embedbk.ids import NO_ENTRY
 
 if TYPE_CHECKING:

@@ -48,10 +48,11 @@ from embedbk.forking import free_in_children
 from embedbk.host.awaited import Awaited
 from embedbk.host.client_node import ClientNode
 from embedbk.host.loop import Loop
-from embedbk.host.operations import OneResult, Reading, Writing
+from embedbk.host.operations import OneResult, Reading
 from embedbk.host.operations import Operation as Running
 from embedbk.host.own_lacs import OwnLac
 from embedbk.host.signal import Signal
+from embedbk.host.writing import Writing
 
 if TYPE_CHECKING:
     from embedbk.client.behind import Behind

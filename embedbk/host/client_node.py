@@ -49,11 +49,12 @@ from embedbk.host.link_adds import LinkAdds
 from embedbk.host.listed_bookies import ListedBookies
 from embedbk.host.local_adds import LocalAdds
 from embedbk.host.metadata_link import MetadataLink
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation
 from embedbk.host.own_lacs import OwnLacs
 from embedbk.host.reminders import Reminders
 from embedbk.host.signal import AlarmsHeld
 from embedbk.host.unread import Unread
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from embedbk.metadata.client import Client
 from embedbk.ports.adds import Near, NearWait

@@ -16,7 +16,8 @@ from embedbk.codec.frame import Frame
 from embedbk.core.client_words import AddsAnswered
 from embedbk.core.vocabulary import Tag
 from embedbk.host.bookie_links import BookieLink, BookieLinks
-from embedbk.host.operations import Operation, Writing, is_countable
+from embedbk.host.operations import Operation
+from embedbk.host.writing import Writing, is_countable
 from embedbk.ids import Member
 
 __all__ = ["UNTOLD_NS", "CountedAnswers"]

@@ -18,7 +18,8 @@ from embedbk.core.client_words import AddedNearby, AddsAnswered, Answered, Booki
 from embedbk.core.machine import Event, earliest
 from embedbk.core.vocabulary import Tick
 from embedbk.errors import StorageError
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.ports.adds import SentAdds, SentFacts
 

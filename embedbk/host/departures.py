@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 
 __all__ = ["Departures"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 
 __all__ = ["HINTED_WRITERS_MAX", "HINT_NS", "Hinting"]
 

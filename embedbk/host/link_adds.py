@@ -19,7 +19,8 @@ from embedbk.core.machine import Event, earliest
 from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import Tag
 from embedbk.host.courses import Course, Courses, silent_ns
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from embedbk.ports.adds import AddSeat, AddSending, AddTerms, SentAdds, SentFacts
 

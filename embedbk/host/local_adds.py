@@ -12,7 +12,8 @@ from embedbk.core.machine import Event
 from embedbk.core.seating import Seating
 from embedbk.core.vocabulary import Tag
 from embedbk.host.link_adds import LinkAdds
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.ports.adds import AddSeat, Near, NearWait
 

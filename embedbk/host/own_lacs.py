@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY
 
 __all__ = ["GONE_HANDLES_MAX", "OwnLac", "OwnLacs"]

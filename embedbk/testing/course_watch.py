@@ -17,7 +17,7 @@ from embedbk.codec.messages import decode_message
 from embedbk.core.client_words import Send
 from embedbk.core.writer import Writer
 from embedbk.errors import PeerError
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 
 __all__ = ["CourseWatch"]
 

@@ -22,7 +22,7 @@ from embedbk.codec.ledger_metadata import (
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
 from embedbk.host.bookie_node import BookieNode
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.metadata.levels import LEVEL_OF_WRITERS
 from embedbk.testing import process_faults, workload
 from embedbk.testing.actors import Steps, Until

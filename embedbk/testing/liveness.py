@@ -13,7 +13,7 @@ from embedbk.config import Quorum
 from embedbk.core.client_words import Send
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead, LacWait
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.observer import Observer

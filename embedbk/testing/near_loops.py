@@ -19,7 +19,7 @@ from embedbk.core.bookie_words import JournalDurable, Reply, RequestReceived, St
 from embedbk.core.client_words import Send
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from embedbk.transports.adds import AddsInC, StoredNear, Turns
 from embedbk.transports.near import NativeNear, NearPoll

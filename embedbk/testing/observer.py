@@ -16,7 +16,7 @@ from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.core.client_words import Send
 from embedbk.core.writer import Writer
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.testing.violation import Violation
 

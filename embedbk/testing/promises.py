@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.testing.observer import Observer
 from embedbk.testing.violation import Violation
 

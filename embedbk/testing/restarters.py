@@ -22,7 +22,7 @@ from embedbk.config import Quorum
 from embedbk.core.creation import Creation
 from embedbk.errors import EmbedbkError, MetadataUnavailable, NotEnoughBookies, UsageError
 from embedbk.host.bookie_node import BookieNode
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
 from embedbk.repair.restarting import (

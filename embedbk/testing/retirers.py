@@ -21,14 +21,11 @@ from embedbk.client.reading import LedgerReading
 from embedbk.client.retiring import retire
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_key_path
-from embedbk.codec.registration import (
-    BOOKIES_PREFIX,
-    registration_path,
-)
+from embedbk.codec.registration import BOOKIES_PREFIX, registration_path
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
 from embedbk.errors import Lost, RecoveryInconclusive, StorageError, UsageError
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.metadata.levels import LEVEL_OF_DRAINS, LEVEL_OF_LOSSES
 from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.clocks import SECOND

@@ -21,7 +21,8 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Settings
 from embedbk.errors import OperationTimeout
 from embedbk.host.client_node import ClientNode
-from embedbk.host.operations import Operation, Writing
+from embedbk.host.operations import Operation
+from embedbk.host.writing import Writing
 from embedbk.testing.actors import Sleep, Until
 from embedbk.testing.archived import ArchivedInMemory
 from embedbk.testing.clocks import SECOND

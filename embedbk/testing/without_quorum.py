@@ -13,7 +13,7 @@ from embedbk.codec.ledger_metadata import LedgerMetadata
 from embedbk.config import Quorum
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.liveness import say_no

@@ -19,7 +19,8 @@ from embedbk.core.machine import Machine
 from embedbk.core.reader import RangeRead
 from embedbk.core.recovery import Recovery
 from embedbk.errors import EmbedbkError
-from embedbk.host.operations import Reading, Writing
+from embedbk.host.operations import Reading
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.actors import Actor, Sleep, Steps, Until
 from embedbk.testing.applications import APPLICATIONS

@@ -21,7 +21,8 @@ from embedbk.core.machine import Machine
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import USUAL_COLLECTION, BookieNode
 from embedbk.host.client_node import SEAT_GRACE_NS, ClientNode
-from embedbk.host.operations import OneResult, Operation, Writing
+from embedbk.host.operations import OneResult, Operation
+from embedbk.host.writing import Writing
 from embedbk.ids import START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.client import Client

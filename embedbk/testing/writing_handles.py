@@ -17,7 +17,7 @@ from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.truncating import Dropping
 from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_LOGS, LEVEL_OF_PAGES, LEVEL_OF_SUMS
 from embedbk.testing.clocks import SECOND

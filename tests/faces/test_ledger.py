@@ -12,7 +12,7 @@ import pytest
 import embedbk
 from embedbk import aio
 from embedbk.config import ENTRY_BYTES_MAX, PACKER_BYTES_MAX
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 
 
 def payloads(count: int) -> list[bytes]:

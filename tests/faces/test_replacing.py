@@ -16,7 +16,7 @@ from embedbk.client.log_writer import LogWriter
 from embedbk.client.placed import Appended
 from embedbk.client.tickets import AppendTerms, all_acknowledged
 from embedbk.codec.ledger_metadata import Begun
-from embedbk.host.operations import HandedOver
+from embedbk.host.writing import HandedOver
 from embedbk.metadata.levels import LEVEL_OF_LOGS
 from embedbk.testing import Cluster
 from embedbk.testing.sim_runtime import Narrow

@@ -24,8 +24,9 @@ from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.host.operations import OneResult, Writing
+from embedbk.host.operations import OneResult
 from embedbk.host.waiting import WAITING_BYTES_MAX
+from embedbk.host.writing import Writing
 from embedbk.metadata.client import Client
 from embedbk.ports.entry_store import EntriesFound, MemoryRefused
 from embedbk.ports.links import Identity, LinkDown, LinkUp, Received

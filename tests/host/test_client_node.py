@@ -44,7 +44,8 @@ from embedbk.errors import EmbedbkError, LedgerClosed, MetadataUnavailable, NotE
 from embedbk.host import bookie_links, bookie_requests, client_node
 from embedbk.host.client_node import ClientNode
 from embedbk.host.deadlines import DUE_SPARE
-from embedbk.host.operations import OneResult, Reading, Writing
+from embedbk.host.operations import OneResult, Reading
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.local import LocalTransport

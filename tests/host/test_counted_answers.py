@@ -17,7 +17,7 @@ from embedbk.core.client_words import AddsAnswered, Answered
 from embedbk.core.recovery import Recovery
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import EmbedbkError
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from tests.host.place import KEY, MS, Place
 
 QUORUMS = [Quorum(3, 3, 2), Quorum(3, 3, 3), Quorum(3, 3, 1), Quorum(4, 3, 2), Quorum(1, 1, 1)]

@@ -9,7 +9,7 @@ from embedbk.codec.packer_twin import TwinPacker
 from embedbk.core.client_words import FrameSealed, HintDue
 from embedbk.core.writer import Writer
 from embedbk.host.hinting import HINT_NS, HINTED_WRITERS_MAX, Hinting
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from tests.host.place import KEY, MS, SECOND, frame
 

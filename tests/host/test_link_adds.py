@@ -33,7 +33,8 @@ from embedbk.host.courses import SILENT_NS, _Pause
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
-from embedbk.host.operations import OneResult, Writing
+from embedbk.host.operations import OneResult
+from embedbk.host.writing import Writing
 from embedbk.metadata.client import Client
 from embedbk.ports.links import Identity, LinkUp, Received
 from embedbk.storage.memory import MemoryBookieStorage, Survivors

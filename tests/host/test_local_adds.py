@@ -29,7 +29,7 @@ from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced
 from embedbk.host import courses
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import Member
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.transports.near import NativeNear, NearPoll

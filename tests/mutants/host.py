@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _TICKETS = "embedbk/client/tickets.py"
-_OPERATIONS = "embedbk/host/operations.py"
+_WRITING = "embedbk/host/writing.py"
 
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _NODE = "tests/host/test_bookie_node.py::test_"
@@ -39,7 +39,7 @@ MUTANTS = (
         "force returns when the bookies have it in memory",
         (
             (
-                _OPERATIONS,
+                _WRITING,
                 "        return self.lac >= entry_id or self.error is not None",
                 "        return self.received >= entry_id or self.error is not None",
             ),

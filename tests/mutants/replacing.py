@@ -12,7 +12,7 @@ _APPENDING = "embedbk/client/appending.py"
 _PAST = "embedbk/client/past.py"
 _PLACED = "embedbk/client/placed.py"
 _CORE = "embedbk/core/log_replacing.py"
-_OPERATIONS = "embedbk/host/operations.py"
+_WRITING = "embedbk/host/writing.py"
 
 _FACES = "tests/faces/test_replacing.py::test_"
 _P8 = "tests/rules/test_p8_replacing.py::test_"

@@ -20,7 +20,7 @@ _PUBLISHING = "embedbk/core/publishing.py"
 
 _LIFE = "tests/faces/test_lifecycle.py::test_"
 _BEHIND = "tests/faces/test_rolling_behind.py::test_"
-_OPERATIONS = "embedbk/host/operations.py"
+_WRITING = "embedbk/host/writing.py"
 _TIMES = "tests/scenarios/test_times.py::test_"
 
 _CREATION = "embedbk/core/creation.py"
@@ -70,7 +70,7 @@ MUTANTS = (
         "the-next-ledger-is-sent-at-once",
         "P8.2 I92",
         "what is appended while the ledger before is not done is sent",
-        ((_OPERATIONS, "        if not before.is_done:\n            return False\n", ""),),
+        ((_WRITING, "        if not before.is_done:\n            return False\n", ""),),
         (_FACES + "nothing_is_sent_to_the_next_ledger_before_all_adds_are_done",),
     ),
     Mutant(
@@ -79,7 +79,7 @@ MUTANTS = (
         "a handle that failed with nothing on its way counts as done, and the next one sends",
         (
             (
-                _OPERATIONS,
+                _WRITING,
                 "return self.failure is None and self.error is None and self.lac >= self.packer.last_entry",
                 "return self.core.in_flight.pending_count == 0",
             ),

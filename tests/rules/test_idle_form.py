@@ -22,7 +22,7 @@ from embedbk.core.vocabulary import Tick
 from embedbk.core.writer import Writer, WriterState
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import LedgerFenced
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from tests.rules.world import KEY, Client, Pen, World
 
 WRITERS = (

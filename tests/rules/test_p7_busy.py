@@ -16,7 +16,7 @@ from embedbk.core.client_words import Answered
 from embedbk.core.seating import BUSY_FIRST_NS
 from embedbk.core.writer_options import WriterOptions
 from embedbk.host.client_node import ClientNode
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.ids import NO_ENTRY
 from embedbk.storage.journal import SLOT_COUNT
 from embedbk.storage.memory_disk import MemoryDisk

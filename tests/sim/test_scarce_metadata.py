@@ -10,7 +10,7 @@ import pytest
 from embedbk.config import Quorum
 from embedbk.core.log import LogTakeover
 from embedbk.errors import MetadataUnavailable
-from embedbk.host.operations import Writing
+from embedbk.host.writing import Writing
 from embedbk.testing import faults, scarcity, workload
 from embedbk.testing.actors import Actor, Steps
 from embedbk.testing.clocks import SECOND
