@@ -18,81 +18,15 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from embedbk.codec.answers_twin import Counting
-from embedbk.config import MESSAGE_BYTES_MAX
 from embedbk.errors import UsageError
-from embedbk.ports.adds import AddSending
-from embedbk.ports.links import Buffer, Identity, LinkDown, LinkUp, Received, TransportEvent
-from embedbk.ports.transport import Transport
+from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.transports.envelope import PROTOCOL_VERSIONS, Hello, check_settings, objection, stranger
+from embedbk.transports.sim_faults import CALM, MILLISECOND, Faults, Rule, Treatment
+from embedbk.transports.sim_transport import Arrival, LinkEnds, SimTransport
 
-__all__ = ["CALM", "DROP", "ROUGH", "Faults", "Rule", "SimNetwork", "SimTransport", "Treatment"]
-
-MILLISECOND = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Faults:
-    """The faults that chance deals each body. Delays are uniform; the rest are probabilities."""
-
-    delay_ns_min: int = MILLISECOND // 10
-    delay_ns_max: int = MILLISECOND
-    loss: float = 0.0
-    duplication: float = 0.0
-    reordering: float = 0.0
-    corruption: float = 0.0  # One bit of the body is another one.
-    late_ns_max: int = 50 * MILLISECOND  # How much later a doubled or reordered body may come.
-
-
-CALM = Faults()
-ROUGH = Faults(loss=0.01, duplication=0.03, reordering=0.05)
-
-
-@dataclass(frozen=True, slots=True)
-class Treatment:
-    """What a rule does to one body, before chance has its turn."""
-
-    drop: bool = False
-    delay_ns: int = 0  # Beside the usual delay; what is sent after it may arrive before it.
-    copies: int = 1
-    body: bytes | None = None  # What arrives instead: damage on the wire.
-
-
-DROP = Treatment(drop=True)
-Rule = Callable[[str, str, bytes], Treatment | None]  # (sender, receiver, body); None: not for this rule.
-
-
-class _Link:
-    """Both ends of one link, and what is on its way in each direction (side 0: the dialler)."""
-
-    def __init__(self, ends: tuple[SimTransport, SimTransport | None]) -> None:
-        self.ends = ends
-        self.names = [end.place if end is not None else "" for end in ends]
-        self.numbers = [0, 0]  # The numbers by which each end knows it.
-        self.is_up = [False, False]  # Each end's own view.
-        self.is_over = [False, False]
-        self.arrival_ns = [0, 0]  # Latest arrival of what keeps its order, by the side that it leads to.
-        self.queued_bytes = [0, 0]  # On the way to that side and not received there.
-        # Behind a partition until it heals, in the order of sending: (order, late_ns, what).
-        self.held: list[list[tuple[int, int, _Arrival]]] = [[], []]
-        self.silent_since: list[int | None] = [None, None]  # Since when nothing can reach that side.
-
-    def node(self, side: int) -> str:
-        return self.names[side]
-
-
-@dataclass(slots=True)
-class _Arrival:
-    """Something that reaches one end of a link."""
-
-    link: _Link
-    side: int  # The end that it reaches.
-    what: Callable[[], None] | None = None  # Hello and its answers, the peer's goodbye.
-    body: bytes = b""
-    is_counted: bool = False  # Its bytes stand in queued_bytes: true of one copy only.
+__all__ = ["SimNetwork"]
 
 
 class SimNetwork:
@@ -130,14 +64,14 @@ class SimNetwork:
         self._sent_count = 0  # Ever: the order of sending, which a partition keeps.
         self._listeners: dict[str, SimTransport] = {}
         self._nodes: dict[str, SimTransport] = {}
-        self._links: dict[_Link, None] = {}
+        self._links: dict[LinkEnds, None] = {}
         self._rules: dict[Rule, None] = {}
         self._blocked: dict[tuple[str, str], None] = {}
         self._paused: dict[str, None] = {}
         self.narrow: dict[
             str, int
         ] = {}  # Fault: windows of links that lead to this node; one body always fits.
-        self._ready: dict[str, None] = {}  # Nodes to which something came since they were last asked for.
+        self.ready: dict[str, None] = {}  # Nodes to which something came since they were last asked for.
         self.delivered_bodies = 0
         # Clients may send adds from C (sim_adds.py); an observer of their cores has to watch that, too.
         self.has_adds = False
@@ -165,12 +99,12 @@ class SimNetwork:
 
     def take_ready(self) -> list[str]:
         """The nodes that have events to receive since the last call, in the order in which the first came."""
-        if not self._ready:
+        if not self.ready:
             return []
-        names, self._ready = self._ready, {}
+        names, self.ready = self.ready, {}
         return list(names)
 
-    def _at(self, when_ns: int, happen: Callable[[], None]) -> None:
+    def at(self, when_ns: int, happen: Callable[[], None]) -> None:
         self._queued_count += 1
         heapq.heappush(self._queue, (when_ns, self._queued_count, happen))
 
@@ -195,7 +129,7 @@ class SimNetwork:
         for place in (one, other):
             if place in self._nodes:
                 self._nodes[place].place = place
-                self._ready[place] = None
+                self.ready[place] = None
         for link in self._links:
             link.names = [end.place if end is not None else "" for end in link.ends]
         self._look_for_silence()
@@ -206,7 +140,7 @@ class SimNetwork:
         if node is None:
             raise UsageError(f"node {node_id!r} is not running")
         self.resume(node_id)
-        self._remove(node, "the peer's connection ended", self._detection_ns)
+        self.remove(node, "the peer's connection ended", self._detection_ns)
 
     def pause(self, node_id: str) -> None:
         """The node stands still (SIGSTOP): nothing leaves or reaches it; the driver must not step it either."""
@@ -217,16 +151,16 @@ class SimNetwork:
         self._paused.pop(node_id, None)
         self._look_for_silence()
 
-    def _remove(self, node: SimTransport, reason: str, delay_ns: int) -> None:
+    def remove(self, node: SimTransport, reason: str, delay_ns: int) -> None:
         del self._nodes[node.place]
-        node._is_open = False
-        node._inbox.clear()
+        node.is_open = False
+        node.inbox.clear()
         for endpoint in [name for name, who in self._listeners.items() if who is node]:
             del self._listeners[endpoint]
         for link in list(self._links):
             for side in (0, 1):
                 if link.ends[side] is node:
-                    self._end(link, side, None, reason, delay_ns)
+                    self.end(link, side, None, reason, delay_ns)
 
     # --- Faults by hand --------------------------------------------------------------------------------
 
@@ -284,7 +218,7 @@ class SimNetwork:
                     for order, late_ns, arrival in sorted(held, key=lambda each: each[0]):
                         self._schedule(order, arrival, late_ns, self._random_delay())
 
-    def _watch_silence(self, link: _Link, side: int, since_ns: int) -> None:
+    def _watch_silence(self, link: LinkEnds, side: int, since_ns: int) -> None:
         def look() -> None:
             if link.silent_since[side] != since_ns or not link.is_up[side]:
                 return
@@ -292,13 +226,13 @@ class SimNetwork:
                 self._watch_silence(link, side, since_ns)  # Its own clock stands still: it judges no peer.
                 return
             reason = f"nothing heard for {(self.now_ns - since_ns) // MILLISECOND} ms"
-            self._end(link, side, reason, f"the peer ended the link: {reason}", 0)
+            self.end(link, side, reason, f"the peer ended the link: {reason}", 0)
 
-        self._at(self.now_ns + self._timeout_ns, look)
+        self.at(self.now_ns + self._timeout_ns, look)
 
     # --- Links ---------------------------------------------------------------------------------------
 
-    def _listen(self, endpoint: str, node: SimTransport) -> str:
+    def listen(self, endpoint: str, node: SimTransport) -> str:
         if not endpoint.startswith("sim://") or endpoint == "sim://":
             raise UsageError(f"endpoint {endpoint!r} is not understood: sim://NAME")
         if endpoint == "sim://*":
@@ -309,99 +243,99 @@ class SimNetwork:
         self._listeners[endpoint] = node
         return endpoint
 
-    def _connect(self, endpoint: str, dialler: SimTransport, expect: Identity | None) -> _Link:
+    def connect(self, endpoint: str, dialler: SimTransport, expect: Identity | None) -> LinkEnds:
         if not endpoint.startswith("sim://"):
             raise UsageError(f"endpoint {endpoint!r} is not understood: sim://NAME")
         listener = self._listeners.get(endpoint)
-        link = _Link((dialler, listener))
+        link = LinkEnds((dialler, listener))
         self._links[link] = None
         if listener is None:
-            self._at(self.now_ns + self._random_delay(), lambda: self._down(link, 0, f"nobody at {endpoint}"))
+            self.at(self.now_ns + self._random_delay(), lambda: self._down(link, 0, f"nobody at {endpoint}"))
             return link
         for side in (0, 1):
             if self._is_blocked(link.node(1 - side), link.node(side)):
                 link.silent_since[side] = (
                     self.now_ns
                 )  # Not watched: until it is up, connect_timeout_ns counts.
-        hello = dialler._hello()
-        self._transmit(_Arrival(link, 1, lambda: self._on_hello(link, hello, expect)))
+        hello = dialler.hello()
+        self._transmit(Arrival(link, 1, lambda: self._on_hello(link, hello, expect)))
         give_up = f"no Hello from {endpoint} in {self._connect_timeout_ns // MILLISECOND} ms"
-        self._at(
+        self.at(
             self.now_ns + self._connect_timeout_ns,
-            lambda: None if link.is_up[0] else self._end(link, 0, give_up, give_up, 0),
+            lambda: None if link.is_up[0] else self.end(link, 0, give_up, give_up, 0),
         )
         return link
 
-    def _on_hello(self, link: _Link, hello: Hello, expect: Identity | None) -> None:
+    def _on_hello(self, link: LinkEnds, hello: Hello, expect: Identity | None) -> None:
         listener = link.ends[1]
         if listener is None or link.is_over[1]:
             return
-        own = listener._hello()
+        own = listener.hello()
         why = objection(own, hello)
         if why is not None:
-            self._transmit(_Arrival(link, 0, lambda: self._down(link, 0, f"refused: {why}")))
+            self._transmit(Arrival(link, 0, lambda: self._down(link, 0, f"refused: {why}")))
             return
-        link.numbers[1] = listener._add_link(link, 1)
+        link.numbers[1] = listener.add_link(link, 1)
         self._up(link, 1, hello.identity)
-        self._transmit(_Arrival(link, 0, lambda: self._on_hello_ack(link, own, expect)))
+        self._transmit(Arrival(link, 0, lambda: self._on_hello_ack(link, own, expect)))
 
-    def _on_hello_ack(self, link: _Link, hello: Hello, expect: Identity | None) -> None:
+    def _on_hello_ack(self, link: LinkEnds, hello: Hello, expect: Identity | None) -> None:
         if link.is_over[0]:
             return
         why = stranger(expect, hello.identity)
         if why is not None:
-            self._end(link, 0, why, "the peer's connection ended", 0)
+            self.end(link, 0, why, "the peer's connection ended", 0)
             return
         self._up(link, 0, hello.identity)
 
-    def _up(self, link: _Link, side: int, peer: Identity) -> None:
+    def _up(self, link: LinkEnds, side: int, peer: Identity) -> None:
         end = link.ends[side]
         assert end is not None
         link.is_up[side] = True
-        end._tell(LinkUp(link.numbers[side], peer))
+        end.tell(LinkUp(link.numbers[side], peer))
         since_ns = link.silent_since[side]
         if since_ns is not None:
             self._watch_silence(link, side, since_ns)
 
-    def _down(self, link: _Link, side: int, reason: str) -> None:
+    def _down(self, link: LinkEnds, side: int, reason: str) -> None:
         """Take one end down, as it sees it; the link is gone when both ends are down."""
         if link.is_over[side]:
             return
         link.is_over[side], link.is_up[side] = True, False
         end = link.ends[side]
-        if end is not None and end._is_open and end._links.pop(link.numbers[side], None) is not None:
-            end._tell(LinkDown(link.numbers[side], reason))
+        if end is not None and end.is_open and end.links.pop(link.numbers[side], None) is not None:
+            end.tell(LinkDown(link.numbers[side], reason))
         if all(link.is_over) or link.ends[1] is None:
             self._links.pop(link, None)
 
-    def _end(self, link: _Link, side: int, own: str | None, peers: str, delay_ns: int) -> None:
+    def end(self, link: LinkEnds, side: int, own: str | None, peers: str, delay_ns: int) -> None:
         """Take one end down now; the other learns of it if it can be reached."""
         if link.is_over[side]:
             return
         self._down(link, side, own or "")
         if link.ends[1 - side] is not None:
-            self._transmit(_Arrival(link, 1 - side, lambda: self._down(link, 1 - side, peers)), delay_ns)
+            self._transmit(Arrival(link, 1 - side, lambda: self._down(link, 1 - side, peers)), delay_ns)
 
     # --- Bodies --------------------------------------------------------------------------------------
 
-    def _has_room(self, link: _Link, side: int, size: int) -> bool:
+    def has_room(self, link: LinkEnds, side: int, size: int) -> bool:
         queued = link.queued_bytes[1 - side]
         if queued + size > self.window_bytes:
             return False
         return not 0 < queued > self._narrow(link, side) - size  # One body always fits.
 
-    def _narrow(self, link: _Link, side: int) -> int:
+    def _narrow(self, link: LinkEnds, side: int) -> int:
         return self.narrow.get(link.node(1 - side), self.window_bytes) if self.narrow else self.window_bytes
 
-    def _rooms(self, link: _Link, side: int) -> tuple[int, int]:
+    def rooms(self, link: LinkEnds, side: int) -> tuple[int, int]:
         """What the end `side` may send now: by the window, and as a fault narrowed it."""
         queued = link.queued_bytes[1 - side]
         return max(0, self.window_bytes - queued), max(0, self._narrow(link, side) - queued)
 
-    def _send(self, link: _Link, side: int, body: bytes) -> bool:
+    def send(self, link: LinkEnds, side: int, body: bytes) -> bool:
         """Send from the end `side`. False: the window is full."""
         to = 1 - side
-        if not self._has_room(link, side, len(body)):
+        if not self.has_room(link, side, len(body)):
             return False
         verdict = self._judge(link.node(side), link.node(to), body)
         if verdict.drop:
@@ -420,13 +354,13 @@ class SimNetwork:
         if faults.reordering and self._random.random() < faults.reordering:
             late_ns += self._random.randint(1, faults.late_ns_max)
         link.queued_bytes[to] += len(body)
-        self._transmit(_Arrival(link, to, None, body, is_counted=True), late_ns)
+        self._transmit(Arrival(link, to, None, body, is_counted=True), late_ns)
         copies = verdict.copies - 1
         if faults.duplication and self._random.random() < faults.duplication:
             copies += 1
         for _ in range(copies):
             late_ns = self._random.randint(0, faults.late_ns_max)
-            self._transmit(_Arrival(link, to, None, body), max(1, late_ns))
+            self._transmit(Arrival(link, to, None, body), max(1, late_ns))
         return True
 
     def _judge(self, sender: str, receiver: str, body: bytes) -> Treatment:
@@ -436,7 +370,7 @@ class SimNetwork:
                 return verdict
         return Treatment()
 
-    def _transmit(self, arrival: _Arrival, late_ns: int = 0) -> None:
+    def _transmit(self, arrival: Arrival, late_ns: int = 0) -> None:
         """late_ns: beside the usual delay. What is late for a reason of its own does not hold up what follows."""
         link, side = arrival.link, arrival.side
         # Drawn also when held back: a partition changes the chance of nothing else.
@@ -447,7 +381,7 @@ class SimNetwork:
             return
         self._schedule(self._sent_count, arrival, late_ns, delay_ns)
 
-    def _schedule(self, order: int, arrival: _Arrival, late_ns: int, delay_ns: int) -> None:
+    def _schedule(self, order: int, arrival: Arrival, late_ns: int, delay_ns: int) -> None:
         link, side = arrival.link, arrival.side
         when_ns = max(self.now_ns + delay_ns, link.arrival_ns[side])
         if late_ns and arrival.what is None:
@@ -455,9 +389,9 @@ class SimNetwork:
         else:
             when_ns = max(when_ns, self.now_ns + delay_ns + late_ns)
             link.arrival_ns[side] = when_ns
-        self._at(when_ns, lambda: self._arrive(order, arrival))
+        self.at(when_ns, lambda: self._arrive(order, arrival))
 
-    def _arrive(self, order: int, arrival: _Arrival) -> None:
+    def _arrive(self, order: int, arrival: Arrival) -> None:
         link, side = arrival.link, arrival.side
         if link.silent_since[side] is not None:
             link.held[side].append((order, 0, arrival))  # On its way when the partition came.
@@ -466,14 +400,14 @@ class SimNetwork:
             arrival.what()
             return
         end = link.ends[side]
-        if not link.is_up[side] or end is None or not end._is_open:
+        if not link.is_up[side] or end is None or not end.is_open:
             return  # Its link is over here, as if the nonce differed.
         self.delivered_bodies += 1
         if self.on_delivery is not None:
             self.on_delivery(self.now_ns, link.node(1 - side), link.node(side), arrival.body)
-        end._tell(Received(link.numbers[side], memoryview(arrival.body)))
+        end.tell(Received(link.numbers[side], memoryview(arrival.body)))
         if arrival.is_counted:
-            end._counted.append((link, side, len(arrival.body)))
+            end.counted.append((link, side, len(arrival.body)))
 
     def _random_delay(self) -> int:
         return self._random.randint(self.faults.delay_ns_min, self.faults.delay_ns_max)
@@ -482,121 +416,3 @@ class SimNetwork:
 def _exchange(by_place: dict[str, Any], one: str, other: str) -> None:
     found = {place: by_place.pop(place) for place in (one, other) if place in by_place}
     by_place.update({other if place == one else one: what for place, what in found.items()})
-
-
-class SimTransport(Transport):
-    """A node's Transport (embedbk.ports) on a SimNetwork. `deadline_ns` is due as soon as it has events."""
-
-    def __init__(
-        self, network: SimNetwork, identity: Identity, protocols: tuple[int, int], place: str
-    ) -> None:
-        self.identity = identity
-        self.place = place
-        self._network = network
-        self._protocols = protocols
-        self._links: dict[int, tuple[_Link, int]] = {}  # With the side of it that is ours.
-        self._link_count = 0
-        self._inbox: list[TransportEvent] = []
-        self._counted: list[tuple[_Link, int, int]] = []  # What `receive` gives back to the windows.
-        self._is_open = True
-        self._answers: Counting | None = None
-        self._adds: AddSending | None = None
-
-    def listen(self, endpoint: str) -> str:
-        self._check_open()
-        return self._network._listen(endpoint, self)
-
-    def connect(self, endpoint: str, expect: Identity | None = None) -> int:
-        self._check_open()
-        link = self._network._connect(endpoint, self, expect)
-        link.numbers[0] = self._add_link(link, 0)
-        return link.numbers[0]
-
-    def send(self, link: int, pieces: Sequence[Buffer]) -> bool:
-        found, side = self._links.get(link, (None, 0))
-        if found is None or not found.is_up[side]:
-            return False
-        body = b"".join(pieces)
-        if len(body) > MESSAGE_BYTES_MAX:
-            raise UsageError(f"body has {len(body)} bytes; a link carries at most {MESSAGE_BYTES_MAX}")
-        return self._network._send(found, side, body)
-
-    # Adds that are sent from C.
-
-    def count(self, answers: Counting) -> None:
-        """Bodies are events all the same, which the host offers; adds sent from C need to know where answers count."""
-        self._answers = answers
-
-    def adds(self) -> AddSending | None:
-        if self._adds is None and self._network.has_adds and self._answers is not None:
-            # With the native module, which few worlds need.
-            from embedbk.codec.answers import Answers
-            from embedbk.transports.sim_adds import SimLinks
-
-            assert isinstance(self._answers, Answers), "what is sent from C is counted there"
-            self._adds = SimLinks(self._answers, self._rooms_of, self._carry, self._wake)
-        return self._adds
-
-    def _rooms_of(self, link: int) -> tuple[int, int] | None:
-        found, side = self._links.get(link, (None, 0))
-        return self._network._rooms(found, side) if found is not None and found.is_up[side] else None
-
-    def _carry(self, link: int, body: bytes) -> bool:
-        found, side = self._links[link]
-        if self._network.on_add_sent is not None:
-            self._network.on_add_sent(found.node(side), found.node(1 - side), body)
-        return self._network._send(found, side, body)
-
-    def _wake(self) -> None:
-        network, name = self._network, self.place
-        network._at(network.now_ns, lambda: network._ready.setdefault(name))
-
-    def has_room(self, link: int, size: int) -> bool:
-        found, side = self._links.get(link, (None, 0))
-        return found is not None and found.is_up[side] and self._network._has_room(found, side, size)
-
-    def drop(self, link: int, reason: str) -> None:
-        found, side = self._links.get(link, (None, 0))
-        if found is None:
-            return
-        self._inbox = [
-            event for event in self._inbox if event.link != link or not isinstance(event, Received)
-        ]
-        self._network._end(found, side, reason, f"the peer ended the link: {reason}", 0)
-
-    def receive(self, now_ns: int) -> list[TransportEvent]:
-        """Return what has arrived by the network's own time, whatever time the caller passes."""
-        for link, side, size in self._counted:
-            link.queued_bytes[side] -= size
-        self._counted.clear()
-        events, self._inbox = self._inbox, []
-        return events
-
-    def has_events(self) -> bool:
-        return bool(self._inbox)
-
-    def deadline_ns(self) -> int | None:
-        return self._network.now_ns if self._inbox else None
-
-    def filenos(self) -> list[int]:
-        return []
-
-    def close(self) -> None:
-        if self._is_open:
-            self._network._remove(self, "the peer closed", 0)
-
-    def _tell(self, event: TransportEvent) -> None:
-        self._inbox.append(event)
-        self._network._ready[self.place] = None
-
-    def _add_link(self, link: _Link, side: int) -> int:
-        self._link_count += 1
-        self._links[self._link_count] = (link, side)
-        return self._link_count
-
-    def _check_open(self) -> None:
-        if not self._is_open:
-            raise UsageError(f"the transport of {self.place} is closed or crashed")
-
-    def _hello(self) -> Hello:
-        return Hello(self.identity, self._protocols)

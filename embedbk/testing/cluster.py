@@ -33,7 +33,7 @@ from embedbk.testing.observer import Observer
 from embedbk.testing.sim_runtime import SimRuntime
 from embedbk.testing.trace import Trace
 from embedbk.testing.world import World
-from embedbk.transports.sim import CALM, DROP, Faults, Treatment
+from embedbk.transports.sim_faults import CALM, DROP, Faults, Treatment
 
 __all__ = ["Cluster"]
 

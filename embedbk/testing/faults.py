@@ -14,7 +14,7 @@ from embedbk.testing.plan import Step
 from embedbk.testing.process_faults import restart
 from embedbk.testing.raising import upgrade_all
 from embedbk.testing.world import World
-from embedbk.transports.sim import CALM
+from embedbk.transports.sim_faults import CALM
 
 __all__ = ["BEGIN", "begin", "heal"]
 

@@ -16,7 +16,7 @@ from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import AppendReply, HeartbeatReply, PreVoteReply, Send, VoteReply
 from embedbk.testing.process_names import bookie_of, twin_of
 from embedbk.testing.violation import Violation
-from embedbk.transports.sim import DROP, Treatment
+from embedbk.transports.sim_faults import DROP, Treatment
 
 if TYPE_CHECKING:
     from embedbk.testing.world import World

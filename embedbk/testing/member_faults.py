@@ -21,7 +21,7 @@ from embedbk.testing.plan import Step
 from embedbk.testing.process_faults import come_back, crash, pause, pause_for, slow
 from embedbk.testing.raising import Raiser
 from embedbk.testing.world import World
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 
 __all__ = ["BEGIN"]
 

@@ -14,7 +14,7 @@ from embedbk.codec.messages import Message, decode_message, split_bundle
 from embedbk.errors import PeerError
 from embedbk.testing.plan import MS, Step
 from embedbk.testing.world import World
-from embedbk.transports.sim import DROP, Rule, Treatment
+from embedbk.transports.sim_faults import DROP, Rule, Treatment
 
 __all__ = ["BEGIN", "between", "one_way", "rule_for", "with_rule"]
 

@@ -38,7 +38,7 @@ from embedbk.testing.truncators import truncates
 from embedbk.testing.users import append_all
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import World
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 
 __all__ = ["LOG", "WatchedOwner", "owner", "sequence_of"]
 

@@ -26,7 +26,7 @@ from embedbk.metadata.quorum import Policy
 from embedbk.testing.harm import HARMS, INDEX_ROT
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.member_plan import MORE_MEMBER_KINDS, draw_more, draw_raise
-from embedbk.transports.sim import CALM, Faults
+from embedbk.transports.sim_faults import CALM, Faults
 
 __all__ = ["FAULT_KINDS", "Plan", "Step", "make_plan"]
 

@@ -45,7 +45,8 @@ from embedbk.testing.process_names import bookie_of
 from embedbk.testing.turns import WorldTurns
 from embedbk.testing.twins import Twins
 from embedbk.transports.in_flight import SharedBacklog, table_in_c
-from embedbk.transports.sim import CALM, Faults, SimNetwork
+from embedbk.transports.sim import SimNetwork
+from embedbk.transports.sim_faults import CALM, Faults
 
 __all__ = ["KEPT_FRAME_BYTES", "World"]
 

@@ -17,7 +17,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import Begun, LogSegment
 from embedbk.metadata.levels import LEVEL_OF_LOGS
 from embedbk.testing import Cluster
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 
 NAME = "one"
 NEVER = embedbk.Roll(bytes=None)

@@ -17,20 +17,11 @@ from embedbk.metadata.raft import Raft
 from embedbk.metadata.raft_log import RaftLog
 from embedbk.metadata.raft_messages import MemberMessage
 from embedbk.metadata.raft_state import Role
-from embedbk.metadata.raft_vocabulary import (
-    Apply,
-    Boot,
-    Durable,
-    Entry,
-    Event,
-    Persist,
-    Propose,
-    Send,
-    Tick,
-)
+from embedbk.metadata.raft_vocabulary import Apply, Boot, Durable, Entry, Event, Persist, Propose, Send, Tick
 from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.ports.transport import Transport
-from embedbk.transports.sim import CALM, Faults, SimNetwork
+from embedbk.transports.sim import SimNetwork
+from embedbk.transports.sim_faults import CALM, Faults
 
 MS = 1_000_000
 TOKEN = b"t" * 16

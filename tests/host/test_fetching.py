@@ -22,7 +22,8 @@ from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import FETCHED_SUFFIX, SnapshotHeader
 from embedbk.storage.snapshot_writer import SnapshotWriter
 from embedbk.storage.snapshots import Named, Snapshots
-from embedbk.transports.sim import CALM, DROP, Faults, SimNetwork, Treatment
+from embedbk.transports.sim import SimNetwork
+from embedbk.transports.sim_faults import CALM, DROP, Faults, Treatment
 from tests.host.members import MS, configuration_of, member_of
 from tests.storage.test_snapshots import Member
 

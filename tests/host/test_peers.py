@@ -20,7 +20,8 @@ from embedbk.metadata.raft_vocabulary import AppendReply, Boot, Heartbeat, Messa
 from embedbk.ports.links import Identity, LinkDown, LinkUp
 from embedbk.ports.transport import Transport
 from embedbk.transports import open_transport
-from embedbk.transports.sim import ROUGH, Faults, SimTransport
+from embedbk.transports.sim_faults import ROUGH, Faults
+from embedbk.transports.sim_transport import SimTransport
 from tests.host.members import MS, TOKEN, Disk, Host, Members, configuration_of, member_of
 
 BASE_MS = 500

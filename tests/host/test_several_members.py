@@ -45,7 +45,8 @@ from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
-from embedbk.transports.sim import CALM, SimNetwork
+from embedbk.transports.sim import SimNetwork
+from embedbk.transports.sim_faults import CALM
 
 MS = 1_000_000
 TOKEN = b"t" * 16

@@ -32,7 +32,7 @@ from embedbk.host.repairing import RepairOptions
 from embedbk.ids import Member
 from embedbk.repair.fragment_copy import CopyOptions
 from embedbk.testing.member_names import METADATA
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 from tests.repair.healed import MS, OPTIONS, Healed, healed
 from tests.repair.test_repaired import closed, holders_hold
 

@@ -7,7 +7,7 @@ import pytest
 from embedbk.errors import EmbedbkError, EntryUnreadable, LedgerFenced, NotEnoughBookies, UsageError
 from embedbk.testing import Cluster, Observer
 from embedbk.testing.clocks import SECOND
-from embedbk.transports.sim import ROUGH
+from embedbk.transports.sim_faults import ROUGH
 
 
 def test_bookies_over_several_devices_come_back_with_all_of_them() -> None:

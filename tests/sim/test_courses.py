@@ -19,7 +19,7 @@ from embedbk.testing.plan import SECOND, make_plan
 from embedbk.testing.run import replay_line, run_plan
 from embedbk.testing.world import World
 from embedbk.testing.writing_handles import append, open_writing, takeover_core
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 
 SEEDS = (0, 4, 6, 10, 12, 20, 27)  # In which courses begin, and are given back with frames on their way.
 

@@ -23,7 +23,7 @@ from embedbk.testing.disks import NativeDisk, TwinDisk
 from embedbk.testing.faults import BEGIN
 from embedbk.testing.plan import FAULT_KINDS, LATER_KINDS
 from embedbk.testing.run import replay_line
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 from tests.storage.journal_pages import read_file
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_journals import FIRST, SECOND, flush

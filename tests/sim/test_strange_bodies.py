@@ -17,7 +17,7 @@ import pytest
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import EmbedbkError, LedgerFenced
 from embedbk.testing import Cluster
-from embedbk.transports.sim import Treatment
+from embedbk.transports.sim_faults import Treatment
 from tests.sim.test_strange_values import attempt, changed
 
 SHARE = 0.04

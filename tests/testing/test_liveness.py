@@ -23,7 +23,7 @@ from embedbk.testing.liveness import (
 from embedbk.testing.plan import Step
 from embedbk.testing.violation import Violation
 from embedbk.testing.world import World
-from embedbk.transports.sim import DROP, Treatment
+from embedbk.transports.sim_faults import DROP, Treatment
 
 
 def begun(world: World, quorum: Quorum) -> Any:

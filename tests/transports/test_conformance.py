@@ -11,7 +11,9 @@ from embedbk.ports.links import Identity
 from embedbk.ports.transport import Transport
 from embedbk.transports.conformance import Arena, TransportConformance
 from embedbk.transports.local import LocalTransport
-from embedbk.transports.sim import CALM, SimNetwork, SimTransport
+from embedbk.transports.sim import SimNetwork
+from embedbk.transports.sim_faults import CALM
+from embedbk.transports.sim_transport import SimTransport
 from embedbk.transports.widened import WidenedTransport
 from embedbk.transports.zmq import ZmqTransport
 from tests.transports.arenas import LocalArena, TcpArena

@@ -14,7 +14,9 @@ import pytest
 from embedbk.errors import UsageError
 from embedbk.ports.links import LinkDown, LinkUp, Received
 from embedbk.transports.conformance import identity_of
-from embedbk.transports.sim import CALM, DROP, ROUGH, Faults, SimNetwork, SimTransport, Treatment
+from embedbk.transports.sim import SimNetwork
+from embedbk.transports.sim_faults import CALM, DROP, ROUGH, Faults, Treatment
+from embedbk.transports.sim_transport import SimTransport
 
 PROJECT = Path(__file__).resolve().parent.parent.parent
 MILLISECOND = 1_000_000
