@@ -13,30 +13,33 @@ that nothing outlives it, also not after SIGKILL; a peer that ended is started a
 
 from __future__ import annotations
 
-import contextlib
-import json
 import logging
 import os
-import select
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, NoReturn, Self
+from typing import Self
 
-from embedbk import errors
 from embedbk.client.address import url_of
 from embedbk.client.beginning import check_bookies_path, holds_log, is_new, make
 from embedbk.client.devices import Devices
+from embedbk.client.peer_process import (
+    STOP_TIMEOUT_S,
+    Peer,
+    check_interpreter,
+    environment,
+    start_peer,
+    wait_ready,
+)
 from embedbk.codec.quorum_messages import QuorumTold
 from embedbk.config import Settings, check_flag, check_seconds, settings_of
-from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
+from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 from embedbk.ids import check_bookie_id
 from embedbk.quorum import Quorum, all_vote, listened_at
 
@@ -49,122 +52,6 @@ FIRST = "m1"
 MEMBERS_MAX = 7
 FROM_PARENT = "-"  # Where others are: the starter says it, on the parent's pipe.
 BOOKIES_MAX = 64
-READY_BYTES_MAX = 64 << 10  # The line in which a peer reports has at most so many bytes.
-STOP_TIMEOUT_S = 15.0  # After SIGTERM; then SIGKILL, which the directories survive.
-LOG_TAIL_BYTES = 2000
-
-
-class Peer:
-    """One process of a cluster."""
-
-    def __init__(
-        self, name: str, popen: subprocess.Popen[bytes], parent_fd: int, ready_fd: int, log: Path
-    ) -> None:
-        self.name = name
-        self.endpoints: list[str] = []  # As the peer reported them.
-        self.incarnation = ""
-        self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid)
-        self._parent_fd = parent_fd
-        self._ready_fd = ready_fd
-        self._log = log
-        self._said = b""
-
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._popen.poll() is None
-
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs; minus the signal's number when one ended it."""
-        return self._popen.poll()
-
-    def fileno(self) -> int:
-        """A descriptor that becomes readable when the process ends."""
-        return self._pidfd
-
-    def send_signal(self, number: int) -> None:
-        """Send the signal to this very process, or to none when it has ended."""
-        if self._popen.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(self._pidfd, number)
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it has ended; False when the time was over first."""
-        if self._popen.poll() is None:
-            poll = select.poll()
-            poll.register(self._pidfd, select.POLLIN)
-            if not poll.poll(None if timeout_s is None else max(0.0, timeout_s) * 1000):
-                return False
-            self._popen.wait()
-        return True
-
-    def say(self, line: str) -> None:
-        """Send a line down the parent's pipe. A peer that has ended gets nothing, and its ready pipe shows that."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._parent_fd, line.encode() + b"\n")
-
-    def hear(self) -> dict[str, Any] | None:
-        """Read what is on the ready pipe; the report once it is whole.
-
-        Raises:
-            EmbedbkError: the peer says why it does not serve, or ended without a word.
-        """
-        part = os.read(self._ready_fd, READY_BYTES_MAX)
-        self._said += part
-        line, newline, _ = self._said.partition(b"\n")
-        if newline:
-            report: dict[str, Any] = json.loads(line)
-            if "error" in report:
-                self._raise_reported(report)
-            return report
-        if not part:
-            self.wait(STOP_TIMEOUT_S)
-            raise EmbedbkError(
-                f"{self.name} ended before it served (exit code {self.exit_code})" + self.last_words(),
-                hint=f"its log is {self._log}",
-            )
-        return None
-
-    def _raise_reported(self, report: Mapping[str, Any]) -> NoReturn:
-        kind = getattr(errors, str(report["error"]), EmbedbkError)
-        if not (isinstance(kind, type) and issubclass(kind, EmbedbkError)):
-            kind = EmbedbkError
-        raise kind(
-            f"{self.name}: {report['message']}",
-            definite=bool(report.get("definite")),
-            hint=str(report.get("hint", "")),
-        )
-
-    def last_words(self) -> str:
-        """The last line of its log, for a message; empty when there is none."""
-        try:
-            with self._log.open("rb") as log:
-                log.seek(max(0, self._log.stat().st_size - LOG_TAIL_BYTES))
-                lines = log.read().decode("utf-8", "replace").strip().splitlines()
-        except OSError:
-            return ""
-        return f": {lines[-1]}" if lines else ""
-
-    def forget(self) -> None:
-        """Forget an ended process: close its descriptors, and remove its log if that is empty. Twice is allowed."""
-        descriptors = (self._pidfd, self._parent_fd, self._ready_fd)
-        # The numbers may be those of others' files by now.
-        self._pidfd = self._parent_fd = self._ready_fd = -1
-        for fd in descriptors:
-            if fd >= 0:
-                os.close(fd)
-        with contextlib.suppress(OSError):
-            if self._log.stat().st_size == 0:
-                self._log.unlink()
-
-    def __repr__(self) -> str:
-        state = "running" if self.is_running else f"ended with {self.exit_code}"
-        return f"Peer({self.name!r}, pid {self.pid}, {state})"
 
 
 class Cluster:
@@ -287,7 +174,7 @@ class Cluster:
         """
         if self._peers:
             raise UsageError("this cluster runs already", hint="stop() it first")
-        _check_interpreter()
+        check_interpreter()
         self._owner_pid = os.getpid()
         self._directory = self._make_directory()
         try:
@@ -296,10 +183,10 @@ class Cluster:
             members = [self._spawn(name, self._listen_of(name)) for name in self.members]
             bookies = [self._spawn(bookie_id, self._listen_of(bookie_id)) for bookie_id in self.bookie_ids]
             deadline = time.monotonic() + self.settings.open_timeout_s
-            self._wait_ready(members[:1], deadline)
+            wait_ready(members[:1], self.settings.open_timeout_s, deadline)
             for member in members[1:]:
                 member.say(",".join(members[0].endpoints))
-            self._wait_ready(members[1:], deadline)
+            wait_ready(members[1:], self.settings.open_timeout_s, deadline)
             if len(members) > 1:
                 quorum = self._quorum(members[0].endpoints, deadline - time.monotonic())
                 quorum.change(
@@ -308,7 +195,7 @@ class Cluster:
                 )
             for bookie in bookies:
                 bookie.say(",".join(self._endpoints()))
-            self._wait_ready(bookies, deadline)
+            wait_ready(bookies, self.settings.open_timeout_s, deadline)
         except BaseException:
             self._end(self._peers.values(), signal.SIGKILL)
             self._forget_all()
@@ -392,71 +279,9 @@ class Cluster:
             command.append("--no-create")
         if settings.allow_non_loopback:
             command.append("--allow-non-loopback")
-        peer_parent_fd, parent_fd = os.pipe2(os.O_CLOEXEC)
-        ready_fd, peer_ready_fd = os.pipe2(os.O_CLOEXEC)
-        command += ["--parent-fd", str(peer_parent_fd), "--ready-fd", str(peer_ready_fd)]
-        log = directory / f"{name}.log"
-        try:
-            with log.open("wb") as stderr:
-                popen = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stderr,
-                    stderr=stderr,
-                    pass_fds=(peer_parent_fd, peer_ready_fd),
-                    env=environment(),
-                    process_group=0,  # Ctrl-C at a terminal is for the starter, which then stops its peers in order.
-                )
-        except BaseException as refused:
-            os.close(parent_fd)
-            os.close(ready_fd)
-            if isinstance(refused, OSError):
-                raise StorageError(
-                    f"{name} cannot be started with its log {log}: {refused.strerror}",
-                    definite=True,
-                    hint="make room on the device, or let this user write there; nothing is left running",
-                ) from refused
-            raise
-        finally:
-            os.close(peer_parent_fd)
-            os.close(peer_ready_fd)
-        try:
-            peer = Peer(name, popen, parent_fd, ready_fd, log)
-        except OSError as refused:
-            popen.kill()
-            popen.wait()
-            os.close(parent_fd)
-            os.close(ready_fd)
-            raise StorageError(
-                f"{name} cannot be watched, and was ended again: {refused.strerror}",
-                definite=True,
-                hint="raise the limit of open files (ulimit -n); or the system forbids pidfd_open, which is needed",
-            ) from refused
+        peer = start_peer(name, command, directory / f"{name}.log")
         self._peers[name] = peer
         return peer
-
-    def _wait_ready(self, peers: list[Peer], deadline: float) -> None:
-        """Wait for all of them together: as long as the slowest takes, no longer."""
-        waiting = {peer._ready_fd: peer for peer in peers}
-        poll = select.poll()
-        for fd in waiting:
-            poll.register(fd, select.POLLIN)
-        while waiting:
-            ready = poll.poll(max(0.0, deadline - time.monotonic()) * 1000)
-            if not ready:
-                names = ", ".join(peer.name for peer in waiting.values())
-                raise OperationTimeout(
-                    f"{names}: not serving within {self.settings.open_timeout_s:g} s"
-                    + "".join(peer.last_words() for peer in waiting.values()),
-                    hint="a larger settings.open_timeout_s waits longer",
-                )
-            for fd, _ in ready:
-                report = waiting[fd].hear()
-                if report is not None:
-                    poll.unregister(fd)
-                    peer = waiting.pop(fd)
-                    peer.endpoints = [str(endpoint) for endpoint in report["endpoints"]]
-                    peer.incarnation = str(report.get("incarnation", ""))
 
     # Ending.
 
@@ -482,7 +307,7 @@ class Cluster:
         if name != FIRST:
             peer.say(",".join(endpoints))
         try:
-            self._wait_ready([peer], time.monotonic() + self.settings.open_timeout_s)
+            wait_ready([peer], self.settings.open_timeout_s, time.monotonic() + self.settings.open_timeout_s)
         except BaseException:
             self._end([peer], signal.SIGKILL)
             raise
@@ -566,26 +391,6 @@ class Cluster:
 
     def __repr__(self) -> str:
         return f"Cluster({len(self._peers)} processes in {self._directory or self._given})"
-
-
-def _check_interpreter() -> None:
-    """Raises UsageError where `sys.executable` is no Python: a frozen application's is that application, which would
-    start itself again for each peer."""
-    if not sys.executable or getattr(sys, "frozen", False):
-        raise UsageError(
-            f"each peer is a Python of its own, started as sys.executable, and {sys.executable!r} is none: this "
-            "interpreter is frozen into an application, or embedded in one; nothing was made",
-            hint="start peers by the command embedbk of an installed Python, or embedbk.open a directory",
-        )
-
-
-def environment() -> dict[str, str]:
-    """Our environment, and the folder this package was found in, which may be on `sys.path` of this process only."""
-    root = str(Path(__file__).parent.parent)
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH", "")))),
-    }
 
 
 def _can_be_bound(endpoint: str) -> bool:
