@@ -39,8 +39,8 @@ from embedbk.testing.actors import Steps, Until
 from embedbk.testing.adopters import Adopters
 from embedbk.testing.clocks import SECOND
 from embedbk.testing.disks import MetadataCopy
+from embedbk.testing.member_directories import CLUSTER_TOKEN
 from embedbk.testing.member_names import METADATA
-from embedbk.testing.members import CLUSTER_TOKEN
 from embedbk.testing.operator import Operator
 from embedbk.testing.promises import Promises
 from embedbk.testing.raising import Raiser

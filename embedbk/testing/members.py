@@ -1,7 +1,6 @@
 """The metadata members of a world: each with a directory of its own, and what they agree on (METADATA.md, P10.1).
 
-Faults and checks address a member by its name. Observers receive each committed change once, from the member that
-applies it first.
+Faults and checks address a member by its name.
 
     directory (journal, notes, snapshots) ──▶ start ──▶ process ──▶ applies ──▶ agreed history ──▶ `on_metadata`
 """
@@ -11,37 +10,30 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, ledger_of_key
 from embedbk.codec.metadata_messages import Lineage
-from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.errors import StorageError
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.catalog import Catalog
-from embedbk.metadata.command_log import FIRST_TERM
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.limits import Limits
 from embedbk.metadata.member import Member
 from embedbk.metadata.quorum import Configuration, MemberId, Policy
 from embedbk.metadata.raft_state import Role
-from embedbk.metadata.raft_vocabulary import Entry, Persist, SnapshotSaved
+from embedbk.metadata.raft_vocabulary import SnapshotSaved
 from embedbk.metadata.vocabulary import RequestReceived
 from embedbk.ports.links import Identity
-from embedbk.storage.kept_metadata import take_state, write_state
-from embedbk.storage.member_notes import MemoryNotes
-from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_store import SNAPSHOT_DUE_BYTES_MAX, MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
-from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, parse_snapshot_name
-from embedbk.storage.snapshots import Named, Origin
+from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
+from embedbk.testing.agreed_history import Agreed
 from embedbk.testing.disks import MetadataCopy
-from embedbk.testing.member_bytes import OpenedMember, open_behind_a_flip, open_behind_a_tear
+from embedbk.testing.member_bytes import open_behind_a_flip, open_behind_a_tear
 from embedbk.testing.member_copies import MemberCopies
+from embedbk.testing.member_directories import CLUSTER_TOKEN, MemberDirectory
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.process_names import bookie_of
 from embedbk.testing.quorum_watch import QuorumWatch
@@ -50,27 +42,13 @@ if TYPE_CHECKING:
     from embedbk.testing.operator import Operator
     from embedbk.testing.world import World
 
-__all__ = ["CLUSTER_TOKEN", "HASTY_BASE", "Members"]
+__all__ = ["HASTY_BASE", "Members"]
 
-CLUSTER_TOKEN = bytes(15) + b"\x01"
 FIRST_ENTRY = 1  # The first entry of the log of several: it has the voters.
 DIGEST_ENTRIES = 20  # Between two comparisons of the members' states.
 RETAINED_BYTES_MAX = (0, 16 << 10, 1 << 30)  # So a member that is behind gets a snapshot now and then.
 HASTY_BASE = BaseRules(500_000_000, stalls=10, syncs=5, round_trips=5, interval_ns=2_000_000_000)
 SNAPSHOT_DUE_BYTES = (2 << 10, 16 << 10)  # Bytes of commands: a run passes a few snapshots.
-
-
-@dataclass(slots=True)
-class _Directory:
-    """The parts of a member that outlive its process."""
-
-    incarnation: bytes
-    chance: random.Random  # The chance in its snapshots.
-    journal: MemoryJournal = field(default_factory=MemoryJournal)
-    notes: MemoryNotes = field(default_factory=MemoryNotes)
-    disk: MemoryDisk = field(default_factory=MemoryDisk)  # The disk of its snapshots.
-    snapshots: list[Named] = field(default_factory=list)
-    starts: int = 0
 
 
 class Members:
@@ -101,7 +79,7 @@ class Members:
         self.copies = MemberCopies(world)
         self._places = frozenset(self.names)
         self._directories = {
-            name: _Directory((number + 2).to_bytes(16, "big"), self._chance_of_snapshots(name))
+            name: MemberDirectory((number + 2).to_bytes(16, "big"), self._chance_of_snapshots(name))
             for number, name in enumerate(self.names[: first or count])
         }
         voters = tuple(MemberId(name, each.incarnation) for name, each in self._directories.items())
@@ -197,20 +175,8 @@ class Members:
 
     def _form(self, name: str) -> None:
         """Its log begins with the configuration of all."""
-        directory = self._directories[name]
-        journal = directory.journal
-        store = MetadataStore(
-            journal,
-            journal.first_token(),
-            new_identity=MemberIdentity(CLUSTER_TOKEN, directory.incarnation, name, is_founder=False),
-            notes=directory.notes,
-            start_nonce=random.Random(f"formed {self._tag(name)}").randbytes(START_ID_BYTES),
-        )
-        store.persist(Persist(1, FIRST_TERM, None, 0, (Entry(1, FIRST_TERM, self.configuration),)))
-        journal.commit()
-        store.durable()
-        store.close()
-        directory.journal = MemoryJournal(journal.records)
+        nonce = random.Random(f"formed {self._tag(name)}").randbytes(START_ID_BYTES)
+        self._directories[name].form(name, self.configuration, nonce)
 
     def start_all(self) -> None:
         """Every member that does not run."""
@@ -221,7 +187,7 @@ class Members:
     def make(self, name: str) -> None:
         """An empty directory that belongs to this cluster: a member that starts in it is not known to the others
         yet."""
-        self._directories[name] = _Directory(
+        self._directories[name] = MemberDirectory(
             self._new_incarnation("made", name), self._chance_of_snapshots(name)
         )
 
@@ -230,7 +196,7 @@ class Members:
         chance = random.Random(f"{how} {self._tag(name)} {self._world.now_ns}")
         return chance.randbytes(INCARNATION_BYTES)
 
-    def _start_nonce(self, name: str, directory: _Directory) -> bytes:
+    def _start_nonce(self, name: str, directory: MemberDirectory) -> bytes:
         """Each start has its own, also where a member that was removed gave its place to an empty directory."""
         start = f"start {self._tag(name)} {directory.incarnation.hex()} {directory.starts}"
         return random.Random(start).randbytes(START_ID_BYTES)
@@ -250,7 +216,7 @@ class Members:
         world, directory = self._world, self._directories[name]
         journal, chance = directory.journal, directory.chance
         directory.disk.crash(chance.getrandbits(63) | 1)  # As the journal was, when it went down.
-        _harm_snapshot(directory)
+        directory.harm_snapshot()
         is_alone = len(self.names) == 1
         identity = MemberIdentity(
             CLUSTER_TOKEN, directory.incarnation, *(() if is_alone else (bookie_of(name), False))
@@ -308,7 +274,7 @@ class Members:
         """The limits of the catalog, as the build of this member has them."""
         return dataclasses.replace(self._world.metadata_limits, level_known=self._world.level_of(name))
 
-    def _note_snapshots(self, directory: _Directory, store: MetadataStore) -> None:
+    def _note_snapshots(self, directory: MemberDirectory, store: MetadataStore) -> None:
         found, met = store.snapshots_found, self._world.sometimes
         met["metadata started from a snapshot"] += found.catalog is not None
         met["damaged snapshot passed over"] += bool(found.refused)
@@ -317,10 +283,7 @@ class Members:
 
     def end(self, name: str, node: MetadataNode, chance: random.Random) -> None:
         """The process is gone: of what it had not synced, some is on its disk all the same."""
-        directory = self._directories[name]
-        journal = directory.journal
-        journal.commit(chance.randint(0, len(journal.pending)))
-        directory.journal = MemoryJournal(journal.crash())
+        self._directories[name].crash(chance)
 
     # Disks.
 
@@ -333,9 +296,7 @@ class Members:
 
     def copy(self, name: str) -> MetadataCopy:
         """A member's whole directory as it is now."""
-        directory = self._directories[name]
-        records, used = tuple(directory.journal.records), directory.notes.used
-        return MetadataCopy(records, used, directory.disk.files(), self._limits_of(name))
+        return self._directories[name].copy(self._limits_of(name))
 
     def take(self, name: str) -> MetadataCopy:
         """The member is killed; what is left."""
@@ -352,10 +313,7 @@ class Members:
     ) -> None:
         """The member starts on this directory, whatever stood in its place."""
         self._world.note(f"{name} is put back from a copy")
-        directory = self._directories[name]
-        directory.journal, directory.notes = MemoryJournal(copy.records), MemoryNotes()
-        directory.notes.used = copy.used
-        directory.disk, directory.snapshots = MemoryDisk(copy.snapshots), []
+        self._directories[name].put(copy)
         if self.watch is None:
             self.agreed.begin_again(copy.catalog().revision)
         else:
@@ -364,11 +322,7 @@ class Members:
 
     def lay_copy(self, name: str, copy: str) -> None:
         """Copy this member's disk under the other name."""
-        before = self._directories[name]
-        laid = _Directory(before.incarnation, self._chance_of_snapshots(copy), starts=before.starts)
-        laid.journal = MemoryJournal(before.journal.records)
-        laid.notes.used, laid.disk = before.notes.used, MemoryDisk(before.disk.files())
-        self._directories[copy] = laid
+        self._directories[copy] = self._directories[name].beside(self._chance_of_snapshots(copy))
         self._world.note(f"{name} is copied")
 
     def drop_copy(self, copy: str) -> None:
@@ -381,9 +335,7 @@ class Members:
         self._world.crash(name)
         self._world.note(f"a group of {name} is torn")
         files, limits = directory.disk.files(), self._limits_of(name)
-        self._take_over(
-            directory, open_behind_a_tear(records, pending, files, directory.notes, limits, chance)
-        )
+        directory.take_over(open_behind_a_tear(records, pending, files, directory.notes, limits, chance))
 
     def flip(self, name: str, chance: random.Random) -> StorageError | None:
         """D4: the member is killed, and a bit of its log has flipped when it starts. Returns the error of that start if
@@ -401,16 +353,11 @@ class Members:
         self.harmed[name] = None
         if opened.refusal is None:
             met["damaged metadata log gone on with in doubt"] += opened.is_in_doubt
-            self._take_over(directory, opened)
+            directory.take_over(opened)
         else:
             met["damaged metadata log refused"] += 1
             self._world.note(f"{name} refuses to start: {opened.refusal}")
         return opened.refusal
-
-    def _take_over(self, directory: _Directory, opened: OpenedMember) -> None:
-        directory.journal = MemoryJournal(opened.records)
-        directory.disk, directory.snapshots = MemoryDisk(opened.snapshots), []
-        directory.starts += 1
 
     def bring_back(self, name: str, copy: MetadataCopy, gives_up: tuple[Lineage, ...] = ()) -> None:
         """Another member begins in an empty directory with what a copy has, as `embedbk quorum recover` makes it."""
@@ -420,24 +367,8 @@ class Members:
         directory, kept = self._directories[name], copy.kept()
         # A process draws its random numbers from this, and no two draw the same.
         directory.starts = before.starts
-        identity = MemberIdentity(CLUSTER_TOKEN, directory.incarnation)
-        files = SnapshotFiles(SNAPSHOT_DIRECTORY, io=directory.disk)
-        write_state(kept, identity, files)
-        journal, nonce = (
-            directory.journal,
-            random.Random(f"made {name} {self._world.now_ns}").randbytes(START_ID_BYTES),
-        )
-        store = MetadataStore(
-            journal,
-            journal.first_token(),
-            snapshots=files,
-            new_identity=identity,
-            notes=directory.notes,
-            start_nonce=nonce,
-        )
-        take_state(kept, store)
-        store.close()
-        directory.journal = MemoryJournal(journal.crash())
+        nonce = random.Random(f"made {name} {self._world.now_ns}").randbytes(START_ID_BYTES)
+        directory.fill(kept, nonce)
         self.agreed.begin_again(kept.catalog.revision)
         self.start(name, may_have_lost=True, gives_up=gives_up)
 
@@ -475,7 +406,7 @@ class Members:
         self.wiped[name] = None
         before = self._directories[name]
         incarnation = self._new_incarnation("wiped", name)
-        self._directories[name] = _Directory(incarnation, before.chance, starts=before.starts)
+        self._directories[name] = MemberDirectory(incarnation, before.chance, starts=before.starts)
 
     # The agreed history.
 
@@ -525,61 +456,3 @@ class Members:
         met = self._world.sometimes
         met["election base raised"] += now_ms > before_ms
         met["election base lowered"] += now_ms < before_ms
-
-
-def _harm_snapshot(directory: _Directory) -> None:
-    """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing. One that
-    was put in the place of the log has nothing before it: its member would not start (METADATA.md, 2). Nor is the one
-    before the newest damaged, as it would be where the last process had not heard yet that a newer one counts: the next
-    start reads it no more, and the start behind that may find both damaged (seed 17019002)."""
-    kept, chance = directory.snapshots, directory.chance
-    if len(kept) < 2 or chance.random() < 0.7 or kept[-1].origin is Origin.FETCHED_INSTEAD:
-        return
-    names = (path.rpartition("/")[2] for path in directory.disk.files())
-    if max(filter(parse_snapshot_name, names), default="") != kept[-1].name:
-        return
-    path = f"{SNAPSHOT_DIRECTORY}/{kept[-1].name}"
-    content = bytearray(directory.disk.read(path))
-    content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    directory.disk.put(path, bytes(content))
-
-
-class Agreed:
-    """The committed history: each change is reported once, in order of revisions."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-        self._values: dict[str, bytes] = {}
-        self._seen = 0
-
-    @property
-    def revision(self) -> int:
-        """The newest that any member has applied."""
-        return self._seen
-
-    def begin_again(self, revision: int) -> None:
-        """From an older copy: what it holds was reported, and what follows is another history."""
-        self._seen = revision
-
-    def look(self, catalog: Catalog) -> None:
-        """Report the changes that no member applied before. Revisions that a generation skipped were no changes."""
-        world, values = self._world, self._values
-        seen = max(self._seen, catalog.history.floor)
-        self._seen = max(seen, catalog.revision)
-        for revision, records in catalog.history.after(seen, catalog.revision):
-            for record in records:
-                old = values.get(record.key)
-                if record.value is None:
-                    values.pop(record.key, None)
-                else:
-                    values[record.key] = record.value
-                world.tell("on_metadata", revision, record.key, old, record.value)
-                if record.key.startswith(BOOKIES_PREFIX):
-                    world.twins.on_registration(record.key, record.value)
-
-    def under(self, prefix: str) -> dict[str, bytes]:
-        """Committed keys under a prefix, as an all-knowing watcher sees them; of ledgers those that are some."""
-        found = {key: value for key, value in sorted(self._values.items()) if key.startswith(prefix)}
-        if prefix != LEDGERS_PREFIX:
-            return found
-        return {key: value for key, value in found.items() if ledger_of_key(key) is not None}

@@ -20,8 +20,8 @@ from embedbk.ports.links import Identity
 from embedbk.ports.transport import Transport
 from embedbk.testing.actors import Sleep, Steps
 from embedbk.testing.clocks import MS
+from embedbk.testing.member_directories import CLUSTER_TOKEN
 from embedbk.testing.member_names import METADATA
-from embedbk.testing.members import CLUSTER_TOKEN
 from embedbk.testing.world import World
 
 __all__ = ["OPERATOR", "Operator"]

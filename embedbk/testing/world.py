@@ -37,8 +37,9 @@ from embedbk.testing.clocks import MS, SECOND, TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
 from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
 from embedbk.testing.impatience import Impatience
+from embedbk.testing.member_directories import CLUSTER_TOKEN
 from embedbk.testing.member_names import member_names
-from embedbk.testing.members import CLUSTER_TOKEN, Members
+from embedbk.testing.members import Members
 from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
 from embedbk.testing.process_names import bookie_of
