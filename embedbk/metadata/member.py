@@ -1,14 +1,14 @@
 """The core of a metadata member: requests in, commands to the log, answers out (METADATA.md, P10).
 
 Decides what is proposed, which answers are sent, and what watchers receive. What is not applied yet stands in
-`proposals`, what links open in `openings`, what waits in `pending_requests` and `unapplied_reads`, which streams links
-may have in `streams`, what time alone has proposed in `timed_commands`, and how a generation begins in
-`generation_start`; `orders` decides what becomes of an operator's word. The catalog decides what a command does, and
-the log (`command_log`) when it counts: a command is applied when it is committed, never before, so that a deposed
-leader has nothing to take back, and everything in the catalog may be sent. A request that changes something is decided
-when it is applied; an earlier refusal is a courtesy. A request that reads waits until everything is applied that was
-committed when it came, and the earlier requests of its session. Only a keep-alive shows nothing and is answered at
-once: sessions live through a disk that stands still.
+`proposals`, what links open in `openings`, what waits in `pending_requests` and `unapplied_reads`, what is answered
+then in `answering`, which streams links may have in `streams`, what time alone has proposed in `timed_commands`, and
+how a generation begins in `generation_start`; `orders` decides what becomes of an operator's word. The catalog decides
+what a command does, and the log (`command_log`) when it counts: a command is applied when it is committed, never
+before, so that a deposed leader has nothing to take back, and everything in the catalog may be sent. A request that
+changes something is decided when it is applied; an earlier refusal is a courtesy. A request that reads waits until
+everything is applied that was committed when it came, and the earlier requests of its session. Only a keep-alive shows
+nothing and is answered at once: sessions live through a disk that stands still.
 
 A new leader first logs that it leads. Before that entry is applied it answers no read and renews no session: afterwards
 it has applied everything that earlier leaders promised. A leader that is deposed ends the links of its clients. Streams
@@ -24,11 +24,9 @@ from typing import Any, ClassVar, Self, get_args
 
 from embedbk.codec.metadata_messages import (
     BUSY,
-    Acknowledged,
     Acquire,
     AllocIds,
     CloseSession,
-    Get,
     KeepAlive,
     List,
     MetadataReply,
@@ -38,15 +36,14 @@ from embedbk.codec.metadata_messages import (
     Refusal,
     Release,
     Result,
-    SessionOpened,
-    Tell,
     Txn,
     Unwatch,
     Watch,
 )
-from embedbk.codec.repair_messages import EndRepairs, FailRepairs, MarkRepairs, Repairing, TakeRepairs
+from embedbk.codec.repair_messages import Repairing
 from embedbk.errors import StorageError
 from embedbk.metadata import raft_vocabulary
+from embedbk.metadata.answering import Answering, answer
 from embedbk.metadata.catalog import Catalog, check_operation
 from embedbk.metadata.command_log import CommandLog, Committed, Entry, ReadIndexed
 from embedbk.metadata.commands import (
@@ -68,7 +65,6 @@ from embedbk.metadata.openings import Openings
 from embedbk.metadata.orders import Orders
 from embedbk.metadata.pending_requests import PendingRequest, PendingRequests
 from embedbk.metadata.proposals import Proposals, ProposedCommand
-from embedbk.metadata.session_table import Session
 from embedbk.metadata.streams import WATCHES_MAX, Streams
 from embedbk.metadata.timed_commands import TimedCommands
 from embedbk.metadata.unapplied_reads import UnappliedReads
@@ -149,6 +145,9 @@ class Member:
         self._orders = Orders(log, self._proposals, self._pending)
         self._streams = Streams(catalog.revision)
         self._timed = TimedCommands(log, self._proposals, catalog.sessions, now_ns, digest_entries)
+        self._answering = Answering(
+            log, cluster_token, self._proposals, self._openings, self._streams, self._timed
+        )
         self._halted = False
         catalog.history.hold = catalog.revision
 
@@ -238,17 +237,18 @@ class Member:
     def _on_request(self, event: RequestReceived) -> list[MemberEffect]:
         request, link = event.request, event.link
         if request.session == 0 and isinstance(request.operation, _OF_STREAMS):
-            return self._on_stream_request(link, request, request.operation)
+            may_lag = not self._knows_all
+            return self._answering.follow(self.catalog, link, request, request.operation, may_lag=may_lag)
         if not self.log.term:
             return [self._not_leader(link, request)]
         number, operation = request.session, request.operation
-        session = self._own_session(link, request)
+        session = self._answering.own_session(self.catalog, link, request)
         if session is not None:
             self._timed.lifetimes.hear(number, event.now_ns)
             if isinstance(operation, KeepAlive):
                 self._orders.levels.hear(number, operation.level)
             if isinstance(operation, KeepAlive) and self._may_renew(number, event.now_ns):
-                return self._renew(event)
+                return self._answering.renew(self.catalog, event)
         asked = self._pending.begin(link, request)
         if asked is None:
             return []
@@ -262,7 +262,7 @@ class Member:
         answers: list[MemberEffect] = []
         opens_another = isinstance(operation, OpenSession) and self._openings.is_new(link, operation)
         if opens_another or not self._must_wait(asked, effects):
-            self._serve(asked, event.now_ns, effects, answers)
+            self._answering.serve(self.catalog, asked, event.now_ns, effects, answers)
             if isinstance(operation, Watch):
                 effects += self._streams.feed(self.catalog, may_lag=not self._knows_all)
         return effects + answers
@@ -274,19 +274,6 @@ class Member:
         if refusal is not None and refusal.code == LACKING and not self._knows_all:
             return Refusal(BUSY, f"{refusal.text}; as far as this member has applied its log")
         return refusal
-
-    def _on_stream_request(
-        self, link: int, request: MetadataRequest, operation: Watch | Unwatch | KeepAlive
-    ) -> list[MemberEffect]:
-        """A request for a stream that may lag. It shows what is applied, so this member need not be sure that it
-        leads."""
-        refusal = check_operation(operation, self.catalog.limits)
-        if refusal is not None:
-            return [Reply(link, MetadataReply(0, request.sequence, refusal))]
-        events, result = self._streams.serve_following(
-            link, operation, self.catalog, may_lag=not self._knows_all
-        )
-        return [*events, Reply(link, MetadataReply(0, request.sequence, result))]
 
     def _on_raise(self, event: RaiseRequested) -> list[MemberEffect]:
         if not self._led_term:
@@ -304,15 +291,6 @@ class Member:
     def lacking(self, level: int) -> list[str]:
         """Clients, bookies among them, that keep the level from being raised, as far as this leader knows."""
         return self._orders.lacking(level, self.catalog.sessions, knows_all=self._knows_all)
-
-    def _own_session(self, link: int, request: MetadataRequest) -> Session | None:
-        """The request's session, if the request comes from its client: the session was opened over this very link, or
-        the request has its secret. Every client can read session numbers in records, so the number proves nothing."""
-        session = self.catalog.sessions.get(request.session)
-        if session is None:
-            return None
-        is_own = self._openings.is_opened_on(link, request.session) or request.secret == session.secret
-        return session if is_own else None
 
     def _may_run(self, key: tuple[int, int]) -> bool:
         """Whether an operation of a session was not run yet, as far as is known here, and none that came before it
@@ -350,79 +328,6 @@ class Member:
         """Whether no leader, this or an earlier one, has proposed the session's end, and no other member leads."""
         is_known = self._applied_index >= self._started_index and not self._proposals.is_expiring(session)
         return is_known and self.log.may_renew(now_ns)
-
-    def _renew(self, event: RequestReceived) -> list[MemberEffect]:
-        """A live session is renewed (METADATA.md: keep-alives are not logged). The answer has nothing that could be
-        taken back, so it waits for no disk: a client whose keep-alives arrive does not lose its session to a slow
-        sync."""
-        request = event.request
-        alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
-        answer = MetadataReply(request.session, request.sequence, alive)
-        return [*self._streams.watches.marks(event.link), Reply(event.link, answer)]
-
-    # --- Requests that the present catalog answers -------------------------------------------------------
-
-    def _serve(
-        self, asked: PendingRequest, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
-    ) -> None:
-        """Do what a request asks: it is answered, or a command is proposed for it."""
-        request = asked.request
-        if isinstance(request.operation, OpenSession):
-            opened = self._openings.open(asked, request.operation, self.catalog, effects)
-            if isinstance(opened, Session):
-                self._timed.lifetimes.hear(opened.session, now_ns)
-                self._answer(asked, self._opened(opened), answers)
-            elif opened is not None:
-                self._answer(asked, opened, answers)
-            return
-        session = self._own_session(asked.link, request)
-        if session is None and not (
-            request.session == 0 and isinstance(request.operation, Get | List | Tell)  # Needs none.
-        ):
-            text = f"session {request.session} has ended, was never opened, or is another client's"
-            self._answer(asked, Refusal("SESSION_GONE", text), answers)
-            return
-        match request.operation:
-            case (
-                Txn() | AllocIds() | CloseSession() | Acquire() | Release()
-                | MarkRepairs() | TakeRepairs() | EndRepairs() | FailRepairs()
-            ):  # fmt: skip
-                kept = self.catalog.kept_reply(*asked.key)
-                if kept is not None:
-                    self._answer(asked, kept, answers)
-                else:  # Since it was asked its session was opened, or its first run was put off.
-                    self._proposals.run(asked, request.operation, effects)
-            case Get(key):
-                self._answer(asked, self.catalog.get(key), answers)
-            case List(prefix, after, limit):
-                self._answer(asked, self.catalog.page(prefix, after, limit), answers)
-            case Tell() as asking:
-                self._answer(asked, self.catalog.tell(asking, self.cluster_token), answers)
-            case KeepAlive():
-                alive = Acknowledged(self.catalog.revision, self.log.members, self.catalog.level)
-                self._answer(asked, alive, answers)
-            case Watch():
-                begun = self._streams.begin(
-                    asked.link, request.session, request.operation, self.catalog.revision
-                )
-                self._answer(asked, begun, answers)
-            case Unwatch(watch_id):
-                self._streams.watches.remove(asked.link, watch_id)
-                self._answer(asked, Acknowledged(self.catalog.revision), answers)
-
-    def _answer(self, asked: PendingRequest, result: Result, answers: list[MemberEffect]) -> None:
-        request = asked.request
-        answers.append(Reply(asked.link, MetadataReply(request.session, request.sequence, result)))
-
-    def _opened(self, session: Session) -> SessionOpened:
-        return SessionOpened(
-            session.session,
-            session.ttl_ms,
-            self.cluster_token,
-            session.secret,
-            self.log.members,
-            self.catalog.level,
-        )
 
     def fullness(self) -> list[Fullness]:
         """How far its bounds are reached (P10.7)."""
@@ -491,7 +396,7 @@ class Member:
     ) -> None:
         self._pending.end(asked)
         if not asked.is_gone:
-            self._serve(asked, now_ns, effects, answers)
+            self._answering.serve(self.catalog, asked, now_ns, effects, answers)
 
     def _apply(
         self, entry: Entry, now_ns: int, effects: list[MemberEffect], answers: list[MemberEffect]
@@ -530,7 +435,7 @@ class Member:
             for asked in proposed.asked:
                 self._pending.end(asked)
                 if not asked.is_gone:
-                    self._answer(asked, result, answers)
+                    answer(asked, result, answers)
 
     def _take_proposed(self, entry: Entry) -> ProposedCommand | None:
         """The proposal of this member that this entry commits."""
@@ -555,7 +460,7 @@ class Member:
             if self.log.term:
                 grace_ns = self.log.grace_ns if index < self._started_index else 0
                 self._timed.lifetimes.grant(session.session, now_ns, grace_ns)
-            result = self._opened(session)
+            result = self._answering.opened(self.catalog, session)
             if proposed is not None:
                 self._orders.levels.hear(session.session, command.level)
         if proposed is None or proposed.asked[0].is_gone:

@@ -15,6 +15,7 @@ _REQUESTS = "embedbk/metadata/outstanding_requests.py"
 _KEYS = "embedbk/metadata/key_space.py"
 _PROPOSALS = "embedbk/metadata/proposals.py"
 _MEMBER = "embedbk/metadata/member.py"
+_ANSWERING = "embedbk/metadata/answering.py"
 _LEADING = "embedbk/metadata/leading.py"
 _STATE = "embedbk/metadata/raft_state.py"
 _AGREED = "embedbk/metadata/agreed_log.py"
@@ -529,13 +530,13 @@ MUTANTS = (
         (
             (
                 _MEMBER,
-                "        return [*self._streams.watches.marks(event.link), Reply(event.link, answer)]\n",
-                "        if not self._proposals:\n"
-                "            return [*self._streams.watches.marks(event.link), Reply(event.link, answer)]\n"
-                "        asked = PendingRequest(event.link, request, (request.session, request.sequence))\n"
-                "        self._pending.add(asked)\n"
-                "        self._reads.wait_for(self._proposals.queue[-1].index, asked)\n"
-                "        return []\n",
+                "                return self._answering.renew(self.catalog, event)\n",
+                "                if not self._proposals:\n"
+                "                    return self._answering.renew(self.catalog, event)\n"
+                "                asked = PendingRequest(link, request, (number, request.sequence))\n"
+                "                self._pending.add(asked)\n"
+                "                self._reads.wait_for(self._proposals.queue[-1].index, asked)\n"
+                "                return []\n",
             ),
         ),
         (
@@ -638,7 +639,7 @@ MUTANTS = (
         "a-session-is-its-number",
         "METADATA.md",
         "who reads another's session in a record may ask in its name",
-        ((_MEMBER, " or request.secret == session.secret\n", " or request.session > 0\n"),),
+        ((_ANSWERING, " or request.secret == session.secret\n", " or request.session > 0\n"),),
         (_MEMBERS + "a_session_belongs_to_its_link_or_its_secret_and_not_to_its_number",),
     ),
     Mutant(
