@@ -1,14 +1,14 @@
 """One worker's repair of one marked ledger, under its hold (P11.2).
 
-Decides when what is copied, when a copied fragment is published, and what becomes of the mark; `repair_plan` decides
-what comes next, `held_ledger` what each transaction compares, `known_bookies` who may get seats. A seat is lost if the
-mark names its bookie and that bookie is not registered now. A bookie that the mark names and that is registered keeps
-its seats: of a CLOSED ledger it is asked whether it holds all that they owe, and gets what it lacks (P11.4). If it
-lacks nothing, the mark ends without a copy (AR11). A bookie that is drained gives its seats away, too, and is read from
-(P11.3). The last fragment of a ledger that is not CLOSED is left to its writer; where the mark says that nobody closes
-the ledger, it is closed first (AR08, `orphan_closing.py`). Before all that, a CLOSED ledger of a log whose settings
-name other numbers of copies gets these, where bookies are there (P2.6, `reshaping.py`): it then has no seat that is
-lost.
+Decides when what is copied, when a copied fragment is published, and what becomes of the mark; `repair_copying` has the
+copies, `repair_plan` decides what comes next, `held_ledger` what each transaction compares, `known_bookies` who may get
+seats. A seat is lost if the mark names its bookie and that bookie is not registered now. A bookie that the mark names
+and that is registered keeps its seats: of a CLOSED ledger it is asked whether it holds all that they owe, and gets what
+it lacks (P11.4). If it lacks nothing, the mark ends without a copy (AR11). A bookie that is drained gives its seats
+away, too, and is read from (P11.3). The last fragment of a ledger that is not CLOSED is left to its writer; where the
+mark says that nobody closes the ledger, it is closed first (AR08, `orphan_closing.py`). Before all that, a CLOSED
+ledger of a log whose settings name other numbers of copies gets these, where bookies are there (P2.6, `reshaping.py`):
+it then has no seat that is lost.
 
     mark and ledger read ─▶ another shape, or a
                             fragment with lost seats ─▶ targets, written into the mark ─▶ copying (fragment_copy)
@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
+from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState
 from embedbk.codec.log_settings import log_settings_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Refusal
 from embedbk.codec.registration import placement_path
@@ -62,7 +62,7 @@ from embedbk.repair.fragment_copy import USUAL_COPYING, CopyOptions, CopyResult,
 from embedbk.repair.held_ledger import HeldLedger
 from embedbk.repair.known_bookies import KnownBookies
 from embedbk.repair.orphan_closing import ORPHAN, Answer, LedgerKey, OrphanClosing
-from embedbk.repair.owed import owed_up_to
+from embedbk.repair.repair_copying import RepairCopying
 from embedbk.repair.repair_plan import RepairPlan, SeatToFill
 from embedbk.repair.reshaping import Reshape, is_misfit, log_of, shape_of_settings
 from embedbk.repair.seat_fill import SeatFill
@@ -102,29 +102,19 @@ class LedgerRepair(Machine):
         self.plan = RepairPlan(self.bookies)
         self.nonce = nonce
         self.chance = chance
-        self.pace = pace
-        self.options = options
+        self.copying = RepairCopying(nonce, pace, options)
         self.questions = 0
         self.asked: Any = (
             None  # The tag of the question that is out; any other answer is of one that was given up.
         )
         self.retry_at: int | None = None
         self.troubles = 0
-        self.number = 0  # The fragment that is repaired now.
-        self.holders: dict[int, Member] = {}
         self.may_reshape = may_reshape  # Until that was tried.
         self.reshape: Reshape | None = None
-        self.copying: FragmentCopy | SeatFill | None = None
         self.opener = opener  # None, once that was tried.
         self.closing: OrphanClosing | None = None
         self.closings = 0
         self.filling: SeatToFill | None = None
-        self.numbers = 0  # The number of the last question of a copying.
-        # Copied, durable and not published yet: (first entry, last entry, seat, target).
-        self.copied: set[tuple[int, int, int, Member]] = set()
-        self.copies = self.copied_bytes = self.filled = 0
-        self.is_moving = False  # The seats that are filled now are given away by bookies that stay.
-        self.moved = 0
         self.ending: EndRepairs | FailRepairs | None = None  # How the mark ends, once that is decided.
         self.outcome = RepairOutcome(ledger_id, "lost")
         self.is_over = False
@@ -135,7 +125,7 @@ class LedgerRepair(Machine):
             return None
         return earliest(
             self.retry_at,
-            self.copying.deadline_ns if self.copying is not None else None,
+            self.copying.deadline_ns,
             self.closing.deadline_ns if self.closing is not None else None,
         )
 
@@ -192,7 +182,7 @@ class LedgerRepair(Machine):
     def _on_mark(self, event: KeyRead) -> list[Effect]:
         if not self.held.is_same_mark(event.revision):
             # It may have been gone meanwhile, and with it what kept the copies where they are.
-            self.copied.clear()
+            self.copying.copied.clear()
             self.reshape = None
         try:
             is_there = self.held.take_mark(event.value, event.revision)
@@ -327,7 +317,7 @@ class LedgerRepair(Machine):
     def _reshaped(self, now_ns: int, copying: FragmentCopy, result: CopyResult) -> list[Effect]:
         assert self.reshape is not None
         if result.kind == "done":
-            self.reshape.copied.add(self.number)
+            self.reshape.copied.add(self.copying.number)
             return self._begin_copying(now_ns)
         if result.target is not None:
             self.bookies.refuse(result.target)
@@ -341,23 +331,25 @@ class LedgerRepair(Machine):
         """Begin what comes next. What cannot be done now keeps nothing else from being done."""
         metadata, mark = self.held.metadata, self.held.mark
         assert metadata is not None and mark is not None
-        seats = self.plan.next_seats(metadata, mark, has_copies=bool(self.copies))
+        seats = self.plan.next_seats(metadata, mark, has_copies=bool(self.copying.copies))
         if seats is not None:
-            self.number, self.holders, self.is_moving = seats
+            self.copying.take_seats(*seats)
             return self._name_targets(now_ns)
         self.filling = self.plan.next_fill(metadata, mark)
         if self.filling is not None:
-            return self._begin_filling(now_ns, metadata, self.filling)
+            return self.copying.begin_fill(now_ns, metadata, self.filling, self.bookies.there)
         kind, why = self.plan.verdict()
         if kind == "unrepairable":
             return self._give_up()
         if kind:
             return self._postpone(why, kind=kind)
-        return self._finish("repaired" if self.copies or self.copied else "nothing missing")
+        return self._finish("repaired" if self.copying.copies or self.copying.copied else "nothing missing")
 
     @property
     def _targets(self) -> tuple[Member, ...]:
-        return tuple(self.holders.values()) if self.reshape is None else self.reshape.shape.ensemble
+        if self.reshape is not None:
+            return self.reshape.shape.ensemble
+        return tuple(self.copying.holders.values())
 
     def _name_targets(self, now_ns: int) -> list[Effect]:
         """Into the mark, before the first copy."""
@@ -374,63 +366,26 @@ class LedgerRepair(Machine):
     # Copying.
 
     def _begin_copying(self, now_ns: int) -> list[Effect]:
-        metadata, holders, shape = self.held.metadata, self.holders, None
+        metadata, there = self.held.metadata, self.bookies.there
         assert metadata is not None
         if self.reshape is not None:
             number = self.reshape.next_fragment(metadata)
             if number is None:
                 return self._publish_shape()
-            self.number, holders, shape = number, {}, self.reshape.shape
-        fragment = metadata.fragments[self.number]
-        end = owed_up_to(metadata, self.number)
-        if shape is None and all(
-            (fragment.first_entry, end, *each) in self.copied for each in self.holders.items()
-        ):
+            return self.copying.begin_reshaped(now_ns, metadata, number, self.reshape.shape, there)
+        if self.copying.is_copied(metadata):
             return self._publish()
-        self.copying = FragmentCopy(
-            metadata,
-            self.number,
-            holders,
-            self._away(fragment),
-            self.nonce,
-            self.pace,
-            self.options,
-            self.numbers,
-            shape=shape,
-        )
-        return self.copying.begin(now_ns)
-
-    def _away(self, fragment: Fragment) -> frozenset[int]:
-        """Seats whose bookies cannot be read from."""
-        there = self.bookies.there
-        return frozenset(seat for seat, member in enumerate(fragment.members) if member not in there)
-
-    def _begin_filling(self, now_ns: int, metadata: LedgerMetadata, fill: SeatToFill) -> list[Effect]:
-        self.copying = SeatFill(
-            metadata,
-            fill.number,
-            fill.seat,
-            self._away(metadata.fragments[fill.number]),
-            self.nonce,
-            self.pace,
-            self.options,
-            self.numbers,
-        )
-        return self.copying.begin(now_ns)
+        return self.copying.begin(now_ns, metadata, there)
 
     def _settle(self, now_ns: int, effects: list[Effect]) -> list[Effect]:
         """Take the result of a copying that is over. One whose bookies are all away is over when it begins, and a
         ledger may have thousands of fragments."""
-        while (copying := self.copying) is not None and copying.result is not None:
-            self.copying, self.numbers = None, copying.numbers
-            self.copies += copying.copies
-            self.copied_bytes += copying.copied_bytes
-            effects = [*effects, *self._copied(now_ns, copying, copying.result)]
+        while (over := self.copying.take_over()) is not None:
+            effects = [*effects, *self._copied(now_ns, *over)]
         return effects
 
     def _filled(self, now_ns: int, filling: SeatFill, result: CopyResult) -> list[Effect]:
         assert self.filling is not None
-        self.filled += filling.copies
         if result.kind in ("cannot tell", "target failed"):
             self.plan.put_off_fill(self.filling, result.why)
             return self._next_fragment(now_ns)
@@ -447,10 +402,10 @@ class LedgerRepair(Machine):
             return self._reshaped(now_ns, copying, result)
         first = copying.fragment.first_entry
         if result.kind == "done":
-            self.copied |= {(first, copying.last, *each) for each in self.holders.items()}
+            self.copying.note_copied(copying)
             return self._publish()
         if result.kind == "no good copy":
-            bookies = tuple(copying.fragment.members[seat].bookie_id for seat in self.holders)
+            bookies = tuple(copying.fragment.members[seat].bookie_id for seat in self.copying.holders)
             self.plan.stop(first, result.entry_id, result.why, bookies)
             return self._next_fragment(now_ns)
         if result.target is not None:
@@ -462,16 +417,16 @@ class LedgerRepair(Machine):
     def _on_answered(self, event: Answered) -> list[Effect]:
         if self._is_of_closing(event):
             return self._close(event.now_ns, event)
-        if self.copying is None:
+        if self.copying.running is None:
             return []
-        return self._settle(event.now_ns, self.copying.on_answered(event))
+        return self._settle(event.now_ns, self.copying.running.on_answered(event))
 
     def _on_send_failed(self, event: SendFailed) -> list[Effect]:
         if self._is_of_closing(event):
             return self._close(event.now_ns, event)
-        if self.copying is None:
+        if self.copying.running is None:
             return []
-        return self._settle(event.now_ns, self.copying.on_send_failed(event))
+        return self._settle(event.now_ns, self.copying.running.on_send_failed(event))
 
     # Publishing.
 
@@ -479,14 +434,7 @@ class LedgerRepair(Machine):
         """The seats of one fragment, in one compare-and-set. Nothing else of the ledger changes."""
         metadata = self.held.metadata
         assert metadata is not None
-        old = metadata.fragments[self.number]
-        ensemble = tuple(
-            (member.bookie_id, member.incarnation)
-            for member in (self.holders.get(seat, member) for seat, member in enumerate(old.members))
-        )
-        new = Fragment(old.first_entry, old.length_before, ensemble)
-        fragments = (*metadata.fragments[: self.number], new, *metadata.fragments[self.number + 1 :])
-        return self._put_ledger(metadata.with_changes(fragments=fragments))
+        return self._put_ledger(self.copying.published(metadata))
 
     def _publish_shape(self) -> list[Effect]:
         """E, Qw, Qa and all fragments, while the settings that name them stand."""
@@ -515,7 +463,7 @@ class LedgerRepair(Machine):
             self.held.ledger_is_put(event.revision)
             if self.reshape is not None:
                 return self._leave_shape(event.now_ns)
-            self.moved += len(self.holders) if self.is_moving else 0
+            self.copying.note_published()
             return self._settle(event.now_ns, self._next_fragment(event.now_ns))
         if kind == "publish":
             return self._ask_placements(event.now_ns)
@@ -548,23 +496,27 @@ class LedgerRepair(Machine):
     # The end.
 
     def _finish(self, kind: str) -> list[Effect]:
-        copied = (self.copies, self.copied_bytes)
-        self.outcome = RepairOutcome(self.ledger_id, kind, *copied, "", self.filled, self.moved)
+        made = self.copying
+        self.outcome = RepairOutcome(
+            self.ledger_id, kind, made.copies, made.copied_bytes, "", made.filled, made.moved
+        )
         return self._let_go(self.held.ended())
 
     def _give_up(self) -> list[Effect]:
         """Until something changes: first it is written down, which keeps every copy where it is, then the mark ends."""
         assert self.held.mark is not None
+        made = self.copying
         found = self.plan.record(self.held.value, self.held.mark.created_ms)
         self.outcome = RepairOutcome(
-            self.ledger_id, "unrepairable", self.copies, self.copied_bytes, found.why, self.filled
+            self.ledger_id, "unrepairable", made.copies, made.copied_bytes, found.why, made.filled
         )
         return [self.held.put_record(self._ask("unrepairable"), found)]
 
     def _postpone(self, why: str, *, kind: str = "postponed") -> list[Effect]:
         """Another try may go well. Why this one did not stands in the mark, for people."""
         told = why[:WHY_CHARS_MAX]
-        self.outcome = RepairOutcome(self.ledger_id, kind, self.copies, self.copied_bytes, told, self.filled)
+        made = self.copying
+        self.outcome = RepairOutcome(self.ledger_id, kind, made.copies, made.copied_bytes, told, made.filled)
         mark = self.held.mark
         if mark is None or progress_of(mark).why == told:
             return self._give_back()
@@ -589,7 +541,7 @@ class LedgerRepair(Machine):
         return self._end()
 
     def _end(self) -> list[Effect]:
-        self.is_over, self.copying, self.closing, self.retry_at = True, None, None, None
+        self.is_over, self.copying.running, self.closing, self.retry_at = True, None, None, None
         return [Ended(None, self.outcome)]
 
     def _on_bookies(self, event: BookiesChanged) -> list[Effect]:
@@ -606,8 +558,8 @@ class LedgerRepair(Machine):
             return self._read("hold", self.held.hold_key)
         if self.closing is not None:
             return self._closed(event.now_ns, self.closing.on_event(event))
-        if self.copying is not None:
-            return self._settle(event.now_ns, self.copying.on_tick(event.now_ns))
+        if self.copying.running is not None:
+            return self._settle(event.now_ns, self.copying.running.on_tick(event.now_ns))
         return []
 
     HANDLERS: ClassVar[Handlers] = {

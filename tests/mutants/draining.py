@@ -193,8 +193,13 @@ MUTANTS = (
         (
             (
                 _REPAIR,
-                "enumerate(fragment.members) if member not in there)",
-                "enumerate(fragment.members) if member not in self.bookies.staying)",
+                "metadata, there = self.held.metadata, self.bookies.there\n",
+                "metadata, there = self.held.metadata, self.bookies.staying\n",
+            ),
+            (
+                _REPAIR,
+                "self.copying.begin_fill(now_ns, metadata, self.filling, self.bookies.there)",
+                "self.copying.begin_fill(now_ns, metadata, self.filling, self.bookies.staying)",
             ),
         ),
         (_MOVES,),

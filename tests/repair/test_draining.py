@@ -261,7 +261,7 @@ def test_a_target_that_is_drained_while_it_gets_copies_is_not_named() -> None:
         def look(core: object, event: object, effects: list[object]) -> None:
             for effect in effects:
                 if isinstance(effect, Transact) and effect.tag[0] == "target" and not drained:
-                    drained.append(core.holders[next(iter(core.holders))].bookie_id)  # type: ignore[attr-defined]
+                    drained.append(core.copying.holders[next(iter(core.copying.holders))].bookie_id)  # type: ignore[attr-defined]
 
         story.world.nodes["healer"].on_step = look
         late = Treatment(delay_ns=2_000 * MS)
