@@ -77,7 +77,8 @@ class MemoryDisk:
         lib.ebk_memory_disk_tear(self._disk, nth, sectors)
 
     def halt(self, nth: int) -> None:
-        """Lose power before the nth call of any kind from now: it and every later one fail until `crash`. 0: never."""
+        """Lose power, or end the process, before the nth call of any kind from now: it and every later one fail until
+        `crash` or `kill`. 0: never."""
         lib.ebk_memory_disk_halt(self._disk, nth)
 
     def lie(
@@ -125,6 +126,14 @@ class MemoryDisk:
         Close (or forget) what was open on this disk first: its descriptors mean nothing afterwards.
         """
         lib.ebk_memory_disk_crash(self._disk, seed)
+
+    def kill(self) -> None:
+        """End the process that used it; the system goes on. What was not synced is there for the next one to read, and
+        a later `crash` takes it away all the same.
+
+        Close (or forget) what was open on this disk first: its descriptors mean nothing afterwards.
+        """
+        lib.ebk_memory_disk_kill(self._disk)
 
     # --- Surgery -----------------------------------------------------------------------------------------
 

@@ -113,7 +113,8 @@ void ebk_memory_disk_break(struct ebk_memory_disk *disk, const char *path, int e
 /* Power goes away in the middle of the nth write from now: of its sectors of 512 bytes those are on the
  * platter that `sectors` says (bit i: sector i, beyond 63 the last bit repeats); every later call answers -EIO. */
 void ebk_memory_disk_tear(struct ebk_memory_disk *disk, uint64_t nth, uint64_t sectors);
-/* Power goes away before the nth call of any kind from now: it and every later one answer -EIO. 0: it stays. */
+/* Power goes away before the nth call of any kind from now, or the process ends there (ebk_memory_disk_kill): it and every
+ * later one answer -EIO. 0: it stays. */
 void ebk_memory_disk_halt(struct ebk_memory_disk *disk, uint64_t nth);
 enum ebk_memory_lie { /* what a device does that answers OK */
     EBK_LIE_NONE,
@@ -142,6 +143,8 @@ uint64_t ebk_memory_disk_calls(struct ebk_memory_disk *disk, int call);
 /* Power off and on: what was not synced is gone, open files and locks are closed, faults are lifted. With a
  * seed other than 0, each unsynced sector and name survives or not by a draw from it, as on a real disk. */
 void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed);
+/* The process ends and the system goes on: open files and locks are closed, what was not synced is still there. */
+void ebk_memory_disk_kill(struct ebk_memory_disk *disk);
 
 /* Surgery and inspection, for tests. stable: what a crash would leave, else what a reader sees now.
  * Names: as list(), of all files on the disk, whole paths. Read: bytes in the file or -errno; copies at most size. */

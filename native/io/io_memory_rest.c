@@ -1,4 +1,4 @@
-/* io_memory_rest.c: changes of the disk in memory between its uses: power goes, files are looked at, put
+/* io_memory_rest.c: changes of the disk in memory between its uses: power goes, a process ends, files are looked at, put
  * there and taken away.
  */
 #include "io/io_memory_inside.h"
@@ -33,6 +33,16 @@ static void crash_inode(struct inode *inode, uint64_t *seed)
     inode->dirty_begin = inode->dirty_end = 0;
 }
 
+/* What was open is so no more, and calls are answered again. */
+static void end_process(struct ebk_memory_disk *disk)
+{
+    /* Their numbers stay taken until closed: a caller that missed it must not reach another's file. */
+    for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
+    disk->tear_at = 0;
+    disk->halt_at = 0;
+    disk->halted = false;
+}
+
 void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
 {
     ebk_memory_take(disk);
@@ -43,13 +53,17 @@ void ebk_memory_disk_crash(struct ebk_memory_disk *disk, uint64_t seed)
     disk->change_count = 0;
     for (size_t i = 0; i < disk->name_count; i++) disk->names[i].now = disk->names[i].stable;
     for (struct inode *inode = disk->inodes; inode != NULL; inode = inode->next) crash_inode(inode, &seed);
-    /* Their numbers stay taken until closed: a caller that missed the crash must not reach another's file. */
-    for (int i = 0; i < OPEN_COUNT_MAX; i++) disk->files[i].inode = NULL;
+    end_process(disk);
     memset(disk->faults, 0, sizeof disk->faults);
     disk->broken_count = 0;
-    disk->tear_at = 0;
-    disk->halt_at = 0;
-    disk->halted = false;
+    ebk_memory_sweep(disk);
+    ebk_memory_give(disk, 0);
+}
+
+void ebk_memory_disk_kill(struct ebk_memory_disk *disk)
+{
+    ebk_memory_take(disk);
+    end_process(disk);
     ebk_memory_sweep(disk);
     ebk_memory_give(disk, 0);
 }

@@ -158,6 +158,10 @@ static int read_names(struct ebk_journal *journal, char *names, int64_t size, st
 int ebk_journal_list_names(struct ebk_journal *journal, struct ebk_journal_fault *fault)
 {
     struct ebk_io *io = journal->io;
+    /* The open acts on these names, so they must be durable first (I49): a killed process may have left one that a
+     * crash takes back, with everything that is written to its file. */
+    int error = io->sync_directory(io, journal->directory);
+    if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, journal->directory, 0, "the directory cannot be synced");
     char *names = malloc(NAME_LIST_BYTES_MAX);
     if (names == NULL) return ebk_fault_set(fault, EBK_NO_MEMORY, 0, journal->directory, 0, "no memory for its names");
     int64_t size = io->list(io, journal->directory, names, NAME_LIST_BYTES_MAX);

@@ -68,12 +68,16 @@ static int add_place(struct ebk_log_list *list, uint32_t *capacity, uint32_t log
     return EBK_OK;
 }
 
-/* All finished logs of all directories, by id. */
+/* All finished logs of all directories, by id. What the store does with them rests on their names, so these must be
+ * durable first (I49): a killed process may have left one that a crash takes back. */
 static int list_all(struct ebk_store *store, struct ebk_log_list *list, char *text, size_t room)
 {
     uint32_t capacity = 0;
     for (uint32_t directory = 0; directory < store->directory_count; directory++) {
         const char *path = store->directories[directory];
+        const int unsynced = store->io->sync_directory(store->io, path);
+        if (unsynced < 0)
+            return ebk_store_refuse(text, room, EBK_IO, NULL, "directory %s cannot be synced: %s", path, strerror(-unsynced));
         int64_t size;
         char *names = list_names(store, directory, &size);
         int refused = names == NULL ? EBK_NO_MEMORY : EBK_OK;

@@ -13,12 +13,26 @@ _COPY = "native/store/store_copy.c"
 _BUSY = "tests/rules/test_p7_busy.py::test_"
 _COMPACTION = "tests/storage/test_compaction.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
+_EVERY_CALL = "tests/storage/test_every_call.py::test_"
 _ENTRIES = "tests/storage/test_entry_store.py::test_"
 _READ_CLASSES = "tests/rules/test_p6_read_classes.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
 _STORAGE = "tests/storage/test_bookie_storage.py::test_"
 
 MUTANTS = (
+    Mutant(
+        "names-of-killed-flushes-believed",
+        "I49",
+        "a start takes entry logs in whose names a killed process did not make durable, and later ones name them",
+        (
+            (
+                "native/store/store_roll.c",
+                "        const int unsynced = store->io->sync_directory(store->io, path);\n",
+                "        const int unsynced = 0;\n",
+            ),
+        ),
+        (_EVERY_CALL + "a_kill_before_any_call_and_a_loss_of_power_behind_it_lose_nothing_durable",),
+    ),
     Mutant(
         "bad-entry-absent-in-the-store",
         "P7.1 I31",

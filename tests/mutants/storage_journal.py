@@ -9,6 +9,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _JOURNAL = "native/journal/journal.c"
+_JOURNAL_FILES = "native/journal/journal_files.c"
 _JOURNAL_OPEN = "native/journal/journal_open.c"
 _JOURNAL_REPLAY = "native/journal/journal_replay.c"
 _JOURNAL_GROUPS = "native/journal/journal_groups.c"
@@ -21,6 +22,21 @@ _TAIL = "tests/crash/test_journal_tail.py::test_"
 
 MUTANTS = (
     # In C: the copy is built in its own folder.
+    Mutant(
+        "names-of-a-killed-journal-believed",
+        "I49",
+        "a journal goes on in a file whose name a killed process did not make durable",
+        (
+            (
+                _JOURNAL_FILES,
+                '    int error = io->sync_directory(io, journal->directory);\n    if (error < 0) return ebk_fault_set(fault, EBK_IO, -error, journal->directory, 0, "the directory cannot be synced");\n    char *names',
+                "    char *names",
+            ),
+        ),
+        (
+            "tests/storage/test_journal_scenarios.py::test_a_file_of_a_killed_process_has_its_name_for_good_before_it_is_used",
+        ),
+    ),
     Mutant(
         "journal-record-sums-unchecked",
         "P7.1 I42",

@@ -171,6 +171,40 @@ def test_power_lost_before_any_call_loses_nothing_durable(
             bookie.close()
 
 
+@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("shape", [ONE, SEVERAL])
+def test_a_kill_before_any_call_and_a_loss_of_power_behind_it_lose_nothing_durable(
+    shape: Shape, part: int
+) -> None:
+    """I49: a start reads what a killed process wrote and did not sync. What it believes of that is durable before it
+    acts on it, so nothing that it tells rests on a file whose name a later loss of power takes back."""
+    for call in range(1 + part, call_count(shape) + 1, PARTS):
+        disk, told = MemoryDisk(), Told()
+        disk.halt(call)
+        bookie: Any = None
+        with contextlib.suppress(EmbedbkError):
+            bookie = start(disk, shape)
+            work(bookie, told, ROUNDS)
+        with contextlib.suppress(EmbedbkError):
+            if bookie is not None:
+                bookie.close()
+        disk.kill()
+        bookie = start(disk, shape)
+        told.check(bookie)
+        told.entries = {token: put for token, put in told.entries.items() if token <= told.durable}
+        told.fences = {token: fenced for token, fenced in told.fences.items() if token <= told.durable}
+        told.next_ids = dict.fromkeys(LEDGERS, 2_000)
+        disk.halt(20 + call * 7 % 60)
+        with contextlib.suppress(EmbedbkError):
+            work(bookie, told, 6)
+        disk.crash()
+        with contextlib.suppress(EmbedbkError):
+            bookie.close()
+        bookie = start(disk, shape)
+        told.check(bookie)
+        bookie.close()
+
+
 def test_power_lost_while_it_starts_again_changes_nothing() -> None:
     """I44: replaying once, twice or up to any call of a start gives the same store (P2)."""
     chance = random.Random(9)

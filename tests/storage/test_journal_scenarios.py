@@ -5,6 +5,7 @@ Scenarios 43 and 44 need several journals or several ledger directories.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from itertools import pairwise
 
@@ -233,3 +234,27 @@ def test_no_file_holds_what_is_durable_before_its_name_is() -> None:
             assert len(list(left.replay(0))) == journal.durable()
     assert journal.facts().generation > 5
     journal.close()
+
+
+def test_a_file_of_a_killed_process_has_its_name_for_good_before_it_is_used() -> None:
+    """I49: a process is killed at any call; the next one tells that records are durable, and the power goes. They
+    are there, also where their file got its name from the process before, which did not sync it."""
+    for call in range(1, 60):
+        disk = MemoryDisk()
+        disk.halt(call)
+        with contextlib.suppress(StorageError), stepped(disk) as journal:
+            for _ in range(6):
+                journal.append(1, 1, bytes(20_000))
+                journal.step()
+                journal.step()  # Makes the next file.
+        disk.kill()
+        journal = stepped(disk)
+        for _ in range(3):
+            journal.append(1, 1, bytes(20_000))
+            journal.step()
+        durable = journal.durable()
+        assert durable == journal.next_token() - 1
+        disk.crash()
+        journal.close()
+        with stepped(disk) as journal:
+            assert journal.next_token() - 1 == durable, call
