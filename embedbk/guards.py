@@ -25,7 +25,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 from embedbk.config import check_seconds
 from embedbk.errors import OperationTimeout, StaleEpoch, StorageError, UsageError
-from embedbk.storage.noted import NoteFile
+from embedbk.storage.noted import NoteFile, sync_directory
 
 __all__ = ["EpochGuard", "FileGuard", "SqlGuard"]
 
@@ -234,11 +234,7 @@ class FileGuard:
 
     def _sync_directory(self) -> None:
         try:
-            directory = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
+            sync_directory(self.path.parent)
         except OSError as refused:
             raise StorageError(
                 f"{self.path} was replaced, and may be the old one again after a loss of power: {refused}",

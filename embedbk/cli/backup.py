@@ -41,6 +41,7 @@ from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes
 from embedbk.storage.met_metadata import MET_FILE, read_met
 from embedbk.storage.metadata_log import FIRST_MEMBER
+from embedbk.storage.noted import sync_directory
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 
 __all__ = ["add_commands", "nuke", "recover", "restore", "take_snapshot", "verify"]
@@ -75,7 +76,7 @@ def take_snapshot(quorum: Quorum, file: Path) -> CommandResult:
             os.fsync(writing.fileno())
         kept = read_snapshot(part)
         part.rename(file)
-        _sync(file.absolute().parent)
+        sync_directory(file.absolute().parent)
     except EmbedbkError:
         raise  # Also one that is an OSError, as that no answer came in time: the file is not what failed.
     except OSError as refused:
@@ -363,11 +364,3 @@ def add_commands(command: Callable[..., argparse.ArgumentParser]) -> None:
     end.add_argument(
         "--token", help="of their cluster; without it nothing is removed, and it is said what would be"
     )
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

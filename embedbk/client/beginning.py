@@ -15,6 +15,7 @@ from pathlib import Path
 
 from embedbk.errors import StorageError, UsageError
 from embedbk.storage.identity import OWNER_FILE
+from embedbk.storage.noted import sync_name_of
 
 __all__ = ["IGNORED", "check_bookies_path", "check_path", "holds_log", "is_new", "make", "refuse_new"]
 
@@ -98,13 +99,14 @@ def _refuse_to_make(path: Path, what: str, *, create: bool) -> None:
 
 
 def make(path: Path) -> None:
-    """Make the directory, and nothing above it, if it is not there.
+    """Make the directory, and nothing above it, if it is not there; its name is durable when this returns.
 
     Raises:
         StorageError: it cannot be made.
     """
     try:
         path.mkdir(exist_ok=True)
+        sync_name_of(path)
     except OSError as refused:
         raise StorageError(
             f"directory {path} cannot be made: {refused}",

@@ -55,6 +55,7 @@ from embedbk.storage.identity import hold_directory
 from embedbk.storage.layout import Layout
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
 from embedbk.storage.native import self_test
+from embedbk.storage.noted import replace_durably
 from embedbk.transports import open_transport
 from embedbk.transports.endpoints import check_endpoint, check_ipc_path_is_free
 from embedbk.transports.in_flight import backlog_of_process, table_in_c
@@ -210,15 +211,11 @@ class _Building:
         """Note the bookies that live here, before any of them is registered."""
         if noted == set(bookie_ids):
             return
-        part = self.root / f"{_BOOKIES_FILE}.part"
+        note = self.root / _BOOKIES_FILE
         try:
-            with part.open("w", encoding="ascii") as file:
-                file.writelines(f"{each}\n" for each in bookie_ids)
-                file.flush()
-                os.fsync(file.fileno())
-            part.replace(self.root / _BOOKIES_FILE)
+            replace_durably(note, "".join(f"{each}\n" for each in bookie_ids).encode("ascii"))
         except OSError as refused:
-            raise StorageError(f"{part} cannot be written: {refused}", definite=True) from refused
+            raise StorageError(f"{note} cannot be written: {refused}", definite=True) from refused
 
     def _begin(self) -> None:
         """Refuse a path that is no place for a cluster, and a new cluster where none may be made; log it where one is

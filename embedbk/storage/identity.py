@@ -32,6 +32,7 @@ import msgspec
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES, check_bookie_id
+from embedbk.storage.noted import sync_directory, sync_name_of
 from embedbk.storage.starts import StartCount, Starts
 
 __all__ = ["IDENTITY_FILE", "OWNER_FILE", "HeldIdentity", "hold_directory", "numbered", "open_identity"]
@@ -94,6 +95,7 @@ class _Found:
     sequence: int = 0
     others: tuple[str, ...] = ()  # First names of files that are not the identity's.
     is_damaged: bool = False
+    is_named: bool = False  # The name of its file is durable.
 
 
 class HeldIdentity:
@@ -291,7 +293,8 @@ def _hold(found: list[_Found], locks: list[int]) -> None:
 def _make(path: Path) -> None:
     try:
         path.mkdir(parents=True, exist_ok=True)
-        _sync_directory(path.parent)
+        sync_directory(path.parent)
+        sync_name_of(path.parent)  # It may be new as well.
     except OSError as refused:
         raise UsageError(
             f"directory {path} cannot be made: {refused.strerror}",
@@ -505,8 +508,10 @@ def _write(each: _Found, state: IdentityState, body: IdentityBody) -> None:
             os.fsync(file)
         finally:
             os.close(file)
-        if each.state is None:
-            _sync_directory(each.path)
+        # Also where there is a file: the start that made it may have been killed before it came to this.
+        if not each.is_named:
+            sync_directory(each.path)
+            each.is_named = True
     except OSError as refused:
         if (
             each.state is None
@@ -531,14 +536,6 @@ def _pack(body: IdentityBody) -> bytes:
         marks = [DirectoryMark(mark.purpose, mark.mark, mark.path[-16:]) for mark in body.directories]
         packed = msgspec.msgpack.encode(msgspec.structs.replace(body, directories=marks))
     return packed
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 # --- Saying --------------------------------------------------------------------------------------------------

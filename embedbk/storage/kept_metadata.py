@@ -34,6 +34,7 @@ from embedbk.storage.member_notes import FileNotes
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_log import FIRST_MEMBER, LogFound, MemberIdentity, read_log
 from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
+from embedbk.storage.noted import sync_directory
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import (
@@ -218,7 +219,7 @@ def begin_anew(
             directory.rmdir()
         part.rename(directory)
         for path in (directory, directory.absolute().parent):
-            _sync(path)
+            sync_directory(path)
     except FileNotFoundError as gone:
         raise UsageError(
             f"{directory.absolute().parent} is not there: {gone.strerror}",
@@ -272,11 +273,3 @@ def take_state(kept: KeptMetadata, store: MetadataStore) -> None:
     store.install(kept.index, kept.term, keeps_entries=False)
     # The old members may have written behind it in this term; this one never votes in it, either.
     store.persist(Persist(1, kept.term + 1, None, kept.index, ()))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

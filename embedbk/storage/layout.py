@@ -17,6 +17,7 @@ from embedbk.errors import UsageError
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.identity import numbered
 from embedbk.storage.journals import JOURNALS_MAX
+from embedbk.storage.noted import sync_name_of
 
 __all__ = ["LOSS_FILE", "PARTS_FILE", "WHOLE", "Layout", "read_parts"]
 
@@ -77,6 +78,7 @@ class Layout:
         path = Path(self.root)
         try:
             path.mkdir(parents=True, exist_ok=True)
+            sync_name_of(path)  # Its notes are kept under it.
         except OSError as refused:
             raise UsageError(
                 f"directory {path} cannot be made: {refused.strerror}",

@@ -20,7 +20,7 @@ from embedbk.metadata.raft_vocabulary import Doubt
 from embedbk.storage.layout import LOSS_FILE, WHOLE
 from embedbk.storage.member_notes import MemberNotes, Used, what_is_missing
 from embedbk.storage.metadata_log import LogFound, LogStart, MemberIdentity, Salvaged
-from embedbk.storage.noted import replace_durably, sync_directory
+from embedbk.storage.noted import make_durable, replace_durably
 
 __all__ = ["JOIN_AGAIN", "NOTE_SYNCED_BYTES", "LogUse", "UseVerdict", "check_used", "is_of", "missing_in"]
 
@@ -200,7 +200,7 @@ class LogUse:
         said = WHOLE if is_whole else " ".join(lineage_text(each.name, each.generation) for each in gives_up)
         try:
             if self._word.exists() and self._word.read_text("ascii", "replace").strip() == said:
-                sync_directory(self._word.parent)
+                make_durable(self._word)
             else:
                 replace_durably(self._word, f"{said}\n".encode())
         except OSError as refused:

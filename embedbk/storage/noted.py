@@ -3,11 +3,13 @@ when it suits (P10.5, P7.4).
 
 Decides how such a record lies on disk and when it is believed. The first is always whole: it is replaced by a rename.
 The second is written in place behind it, without a sync, so it costs no wait; torn, or of an earlier first, it counts
-for nothing.
+for nothing. Either is made durable before it is believed: a process that was killed may have left it to the system,
+and what follows from it must not outlive it (I49).
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 from pathlib import Path
@@ -15,7 +17,7 @@ from pathlib import Path
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import StorageError, ensure
 
-__all__ = ["NOTE_BYTES", "NoteFile", "replace_durably", "sync_directory"]
+__all__ = ["NOTE_BYTES", "NoteFile", "make_durable", "replace_durably", "sync_directory", "sync_name_of"]
 
 # magic, version, size of the body, which of the two, CRC32C of all before (with a zero here) and the body
 _HEAD = struct.Struct("<4sHHII")
@@ -35,6 +37,17 @@ def replace_durably(path: Path, content: bytes) -> None:
     sync_directory(path.parent)
 
 
+def make_durable(path: Path) -> None:
+    """Make durable what a file holds, and its name: another process may have left both to the system.
+
+    Raises:
+        OSError: it is not there, or may not be durable.
+    """
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+    sync_directory(path.parent)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable. Raises OSError."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -42,6 +55,13 @@ def sync_directory(path: Path) -> None:
         os.fsync(directory)
     finally:
         os.close(directory)
+
+
+def sync_name_of(path: Path) -> None:
+    """Make the name of a directory durable, where this user may read the one above: else it has made neither. Raises
+    OSError."""
+    with contextlib.suppress(PermissionError):
+        sync_directory(path.parent)
 
 
 class NoteFile:
@@ -52,18 +72,20 @@ class NoteFile:
         self._magic = magic
 
     def read(self) -> list[bytes]:
-        """Read the kept body, and after it the newer one if there is one; nothing where there is no file.
+        """Read the kept body, and after it the newer one if there is one; nothing where there is no file. What this
+        gives is durable.
 
         Raises:
-            StorageError: the file cannot be read, or what was kept is damaged.
+            StorageError: the file cannot be read or synced, or what was kept is damaged.
         """
         try:
+            make_durable(self.path)
             content = self.path.read_bytes()
         except FileNotFoundError:
             return []
         except OSError as refused:
             raise StorageError(
-                f"{self.path} cannot be read: {refused}", hint="check its permissions and its disk"
+                f"{self.path} cannot be read or synced: {refused}", hint="check its permissions and its disk"
             ) from refused
         return self.parse(content)
 

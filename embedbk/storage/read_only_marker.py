@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from embedbk.errors import StorageError
+from embedbk.storage.noted import sync_directory
 
 __all__ = ["READ_ONLY_FILE", "end_read_only", "keep_read_only", "read_only_reason"]
 
@@ -43,7 +44,7 @@ def keep_read_only(directory: Path, reason: str) -> None:
             file.write(told + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        _sync_directory(directory)
+        sync_directory(directory)
     except OSError as refused:
         raise StorageError(
             f"{path} cannot be written: {refused}", hint="check its permissions and its disk"
@@ -55,7 +56,7 @@ def end_read_only(directory: Path) -> bool:
     path = directory / READ_ONLY_FILE
     try:
         path.unlink()
-        _sync_directory(directory)
+        sync_directory(directory)
     except FileNotFoundError:
         return False
     except OSError as refused:
@@ -63,11 +64,3 @@ def end_read_only(directory: Path) -> bool:
             f"{path} cannot be removed: {refused}", hint="check the permissions of its directory"
         ) from refused
     return True
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

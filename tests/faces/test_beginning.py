@@ -255,3 +255,24 @@ def test_peers_refuse_what_open_refuses(tmp_path: Path, settings: embedbk.Settin
     said = {name: (tmp_path / "cluster" / f"{name}.log").read_text() for name in ("m1", "b1")}
     assert f"WARNING embedbk.cli.peer: a new cluster begins in {tmp_path}/cluster/metadata" in said["m1"]
     assert f"WARNING embedbk.cli.peer: a new bookie b1 begins in {tmp_path}/cluster/b1" in said["b1"]
+
+
+def test_what_a_cluster_begins_in_has_its_name_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I49: else a loss of power takes the directories of a cluster that acknowledged appends, and the next start begins
+    a new one; and the note of the bookies that live there."""
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(file: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{file}"))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", note)
+    devices = [tmp_path / "fast"], [tmp_path / "slow"]
+    opened(tmp_path / "data", bookies=1, journal_directories=devices[0], ledger_directories=devices[1])
+    root = str(tmp_path / "data")
+    assert str(tmp_path) in synced
+    assert root in synced[synced.index(f"{root}/BOOKIES.new") :]
+    assert root in synced[: synced.index(f"{root}/b1/METADATA_MET.new")], "the bookie's own directory"

@@ -24,6 +24,13 @@ _BYTES = "tests/metadata/test_log_records.py::test_"
 
 MUTANTS = (
     Mutant(
+        "note-of-a-killed-process-believed",
+        "I49 P10.5",
+        "a note is believed that its writer was killed before it was durable",
+        (("embedbk/storage/noted.py", "            make_durable(self.path)\n", ""),),
+        ("tests/storage/test_noted.py::test_a_note_is_durable_before_it_is_believed",),
+    ),
+    Mutant(
         "word-of-a-loss-dies-with-its-start",
         "P2.1 P9.2",
         "an owner's declaration of a loss is not kept until its generation has begun: behind a crash the log looks whole",

@@ -38,6 +38,22 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        "file-of-a-killed-first-start-not-named",
+        "I49 P7.2",
+        "the directory of a file that is there already is not synced before other directories rest on it",
+        (
+            (
+                "embedbk/storage/identity.py",
+                "        if not each.is_named:",
+                "        if each.state is None and not each.is_named:",
+            ),
+        ),
+        (
+            "tests/storage/test_identity.py::"
+            "test_a_kill_and_then_a_loss_of_power_in_a_first_start_leave_no_directory_that_looks_wiped",
+        ),
+    ),
+    Mutant(
         "journal-record-sums-unchecked",
         "P7.1 I42",
         "replay takes records that fail their checksum",

@@ -448,3 +448,71 @@ def test_a_place_where_nothing_can_be_made_is_refused(tmp_path: Path) -> None:
 def test_an_id_is_a_name(tmp_path: Path, node_id: str) -> None:
     with pytest.raises(UsageError, match="bookie id"):
         start(directories(tmp_path), node_id)
+
+
+class Killed(BaseException):
+    """The process ends at once."""
+
+
+class Machine:
+    """Processes that are killed, and a loss of power that takes the names of files whose directory was not synced."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.synced: set[str] = set()
+        self._left = 0
+        monkeypatch.setattr(os, "fsync", self._sync)
+
+    def _sync(self, file: int) -> None:
+        self._left -= 1
+        if self._left == 0:
+            raise Killed
+        self.synced.add(os.readlink(f"/proc/self/fd/{file}"))
+
+    def start(self, where: dict[str, Path], killed_at: int = 0, expands: str = "") -> bool:
+        """Start a process; killed_at: number of the sync at which it is killed. Whether it came to its end."""
+        self._left = killed_at
+        try:
+            held = start(where, expands=expands)
+        except Killed:
+            return False
+        try:
+            held.count_start()
+        except Killed:
+            return False
+        finally:
+            held.close()
+        return True
+
+    def lose_power(self, where: dict[str, Path]) -> None:
+        for path in where.values():
+            if str(path) not in self.synced:
+                (path / IDENTITY_FILE).unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_kill_and_then_a_loss_of_power_in_a_first_start_leave_no_directory_that_looks_wiped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, joins: bool
+) -> None:
+    """I49, P7.2: a file of a killed start has its name for good before another directory rests on it. Likewise where a
+    directory joins (ST21)."""
+    machine = Machine(monkeypatch)
+    for first in range(1, 15):
+        for second in range(15):
+            root = tmp_path / f"{first}-{second}"
+            where, expands = several(root, 2), ""
+            if joins:
+                assert machine.start(several(root, 1))
+                expands = "entries"
+            machine.start(where, first, expands)
+            machine.start(where, second, expands)
+            machine.lose_power(where)
+            assert machine.start(where, expands=expands)
+
+
+def test_a_first_start_makes_the_names_of_its_directories_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I49: also that of the bookie's own directory, which it makes above them."""
+    machine = Machine(monkeypatch)
+    assert machine.start(directories(tmp_path))
+    assert {str(tmp_path), str(tmp_path / "b1")} <= machine.synced

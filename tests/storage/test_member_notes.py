@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -226,6 +227,20 @@ def test_an_owners_word_outlives_the_start_that_it_was_said_to(
     assert not (left / LOSS_FILE).exists()
     again.close()
     Life(left).close()
+
+
+def test_an_owners_word_is_durable_before_a_start_acts_on_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I49: an editor does not sync what it writes; a start behind a loss of power must be told the same."""
+    directory = tmp_path / "m"
+    directory.mkdir()
+    Life(directory).close()
+    (directory / LOSS_FILE).write_text("")
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    Life(directory).close()
+    assert str(directory / LOSS_FILE) in synced
 
 
 def test_a_first_start_that_was_cut_short_is_gone_on_with(tmp_path: Path) -> None:

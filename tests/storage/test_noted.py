@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,34 @@ def test_a_bookie_reads_the_newest_that_it_met(tmp_path: Path) -> None:
     later = Met(MET.cluster_token, 4, b"m" * 16, 25, 31)
     keep_met(tmp_path, later, is_synced=True)
     assert read_met(tmp_path) == later
+
+
+def test_a_note_is_durable_before_it_is_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """I49, P10.5: the process that kept or hinted it may have been killed before it was durable; what its reader does
+    would outlive it. Where there is none, nothing is synced."""
+    synced: list[str] = []
+    assert NoteFile(tmp_path / "NOTE", b"TEST").read() == []
+    NoteFile(tmp_path / "NOTE", b"TEST").keep(b"one")
+    NoteFile(tmp_path / "NOTE", b"TEST").hint(b"two")
+    monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
+    assert NoteFile(tmp_path / "NONE", b"TEST").read() == []
+    assert synced == []
+    assert NoteFile(tmp_path / "NOTE", b"TEST").read() == [b"one", b"two"]
+    assert synced == [str(tmp_path / "NOTE"), str(tmp_path)]
+
+
+def test_a_note_that_cannot_be_made_durable_is_not_believed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I50: cannot tell whether it is there for good."""
+    NoteFile(tmp_path / "NOTE", b"TEST").keep(b"one")
+
+    def refuse(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.raises(StorageError, match="cannot be read or synced"):
+        NoteFile(tmp_path / "NOTE", b"TEST").read()
 
 
 def test_a_note_lies_as_the_page_says() -> None:
