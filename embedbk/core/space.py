@@ -7,6 +7,7 @@ refuses (core/add_storing.py: fences and recovery adds pass), and measuring (hos
              ── a write found no room, twice ──▶ read-only: no room ──── such a write went well ─▶ writable
              ── an operator asks ──────────────▶ read-only: operator ─── and asks again ────────▶ writable
              ── metadata is older than it met ─▶ read-only: older metadata ─ it is not any more ─▶ writable
+             ── it cannot keep what it met ────▶ read-only: metadata not kept ─ it is kept ──────▶ writable
 
 Several reasons may hold at once; it is writable when none does. Being busy is none: a write cache that is full for a
 moment, or a write that finds room at its second try, makes requests wait and changes nothing in the list of bookies,
@@ -22,12 +23,14 @@ from typing import ClassVar
 from embedbk.core.machine import Effect, Handlers, Machine
 from embedbk.core.upkeep_words import MetadataDoubted, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 
-__all__ = ["LOW_SPACE", "NO_ROOM", "OLDER_METADATA", "OPERATOR", "Space", "SpaceOptions"]
+__all__ = ["LOW_SPACE", "NO_ROOM", "OLDER_METADATA", "OPERATOR", "UNKEPT_METADATA", "Space", "SpaceOptions"]
 
 LOW_SPACE = "low space"
 NO_ROOM = "no room"
 OPERATOR = "operator"
 OLDER_METADATA = "older metadata"
+UNKEPT_METADATA = "which metadata it met cannot be kept"
+_REASONS = (OPERATOR, LOW_SPACE, NO_ROOM, OLDER_METADATA, UNKEPT_METADATA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,14 +92,12 @@ class Space(Machine):
 
     def _on_doubted(self, event: MetadataDoubted) -> list[Effect]:
         """Refuse normal adds while metadata is doubted: it might give out ids a second time (P10.5)."""
-        return self._become({OLDER_METADATA: event.is_doubted})
+        return self._become({OLDER_METADATA: event.is_older, UNKEPT_METADATA: event.is_unkept})
 
     def _become(self, changes: dict[str, bool]) -> list[Effect]:
         """The one place where reasons come and go."""
         before = self.reasons
-        holds = {
-            reason: reason in before for reason in (OPERATOR, LOW_SPACE, NO_ROOM, OLDER_METADATA)
-        } | changes
+        holds = {reason: reason in before for reason in _REASONS} | changes
         self.reasons = tuple(reason for reason, does in holds.items() if does)
         return [SetWritable(self.is_writable)] if self.is_writable != (not before) else []
 

@@ -51,10 +51,11 @@ class OperatorAsked(Struct):
 
 
 class MetadataDoubted(Struct):
-    """Metadata is an older one than this bookie met, or is not any more (P10.5)."""
+    """is_older: metadata is an older one than this bookie met. is_unkept: it cannot keep which one it is (P10.5)."""
 
     now_ns: int
-    is_doubted: bool
+    is_older: bool
+    is_unkept: bool
 
 
 class SetWritable(Struct):

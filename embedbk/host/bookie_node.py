@@ -175,7 +175,7 @@ class BookieNode:
             self.limbo,
             self.rival,
             self.spacing.free_now,
-            lambda: ", ".join(self.spacing.core.reasons),
+            self.spacing.why,
             lambda: self.rebuild.dark_count,
             self.witnessing,
             self.steps.step,

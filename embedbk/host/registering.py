@@ -506,7 +506,7 @@ class Registering:
     def _why_not(self, note: PlacementNote) -> str:
         """Why it takes nothing new, for people; empty while it does."""
         if not self._core.is_writable:
-            return self._why()
+            return self._why()[:TEXT_CHARS_MAX]
         if note.is_draining:
             return f"drained by {note.by}{f' ({note.why})' if note.why else ''}"[:TEXT_CHARS_MAX]
         if note.read_only is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from embedbk.core.bookie_words import WritableSet
 from embedbk.core.machine import Event
-from embedbk.core.space import Space, SpaceOptions
+from embedbk.core.space import UNKEPT_METADATA, Space, SpaceOptions
 from embedbk.core.upkeep_words import MetadataDoubted, OperatorAsked, RetryWrites, SetWritable, SpaceSeen
 from embedbk.errors import StorageError
 from embedbk.ports.durable_bookie import DurableBookie
@@ -39,6 +39,7 @@ class Spacing:
         self._tell_bookie = tell_bookie
         self._was_refused = False
         self._is_warned = False  # The warning of low space was logged.
+        self._unkept = ""  # Why it cannot be kept which metadata was met.
         self._has_word = False  # An operator's, as it was last seen on disk.
         self._unread = Repeating(logger, logging.ERROR)
         self._unmeasured = Repeating(logger)
@@ -48,9 +49,16 @@ class Spacing:
         """Set by an operator, until an operator changes it."""
         self._step(OperatorAsked(now_ns, is_read_only))
 
-    def set_doubted(self, now_ns: int, is_doubted: bool) -> None:
-        """Whether the metadata is older than what this bookie met."""
-        self._step(MetadataDoubted(now_ns, is_doubted))
+    def set_doubted(self, now_ns: int, is_older: bool, unkept: str) -> None:
+        """Whether the metadata is older than what this bookie met; why it cannot be kept which one that is."""
+        self._unkept = unkept
+        self._step(MetadataDoubted(now_ns, is_older, bool(unkept)))
+
+    def why(self) -> str:
+        """Why no normal adds are taken, for people; empty: they are."""
+        return ", ".join(
+            f"{each} ({self._unkept})" if each is UNKEPT_METADATA else each for each in self.core.reasons
+        )
 
     def step(self, now_ns: int) -> None:
         is_refused = self._storage.is_full()
@@ -113,7 +121,7 @@ class Spacing:
     def _step(self, event: Event) -> None:
         for effect in self.core.step(event):
             if isinstance(effect, SetWritable):
-                why = ", ".join(self.core.reasons)
+                why = self.why()
                 said = f"is read-only: {why}" if why else "is writable again"
                 facts = "; ".join(
                     each for each in (f"free bytes: {self.free_now()}", self._storage.why_full()) if each

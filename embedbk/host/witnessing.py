@@ -34,8 +34,8 @@ _WAY_OUT = (
 
 
 class Witnessing:
-    """on_judged(now_ns): the metadata of the present session has reported which it is. on_doubt(now_ns, is_doubted):
-    the doubt changed. on_older(now_ns, is_older): whether it is because that is older than what was met."""
+    """on_judged(now_ns): the metadata of the present session has reported which it is. on_doubt(now_ns, is_older,
+    unkept): whether that is older than what was met, or why it cannot be kept, changed. on_older(now_ns, is_older)."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Witnessing:
         storage: DurableBookie,
         metadata: MetadataLink,
         on_judged: Callable[[int], None],
-        on_doubt: Callable[[int, bool], None],
+        on_doubt: Callable[[int, bool, str], None],
         on_older: Callable[[int, bool], None],
     ) -> None:
         self.core = Witness(storage.met, USUAL_WITNESS)
@@ -105,7 +105,7 @@ class Witnessing:
         self._metadata.request(now_ns, _question(met), done)
 
     def _step(self, event: Event) -> None:
-        was_judged, was_doubted, doubt = self.core.is_judged, self.core.is_doubted, self.core.doubt
+        was_judged, unkept, doubt = self.core.is_judged, self.core.unkept, self.core.doubt
         for effect in self.core.step(event):
             if isinstance(effect, AskMetadata):
                 self._ask(event.now_ns, effect.tag)
@@ -118,8 +118,8 @@ class Witnessing:
             self._on_older(event.now_ns, bool(self.core.doubt))
         if self.core.doubt != doubt:
             self._say()
-        if was_doubted != self.is_doubted:
-            self._on_doubt(event.now_ns, self.is_doubted)
+        if (bool(self.core.doubt), self.core.unkept) != (bool(doubt), unkept):
+            self._on_doubt(event.now_ns, bool(self.core.doubt), self.core.unkept)
         if self.core.is_judged and not was_judged:
             self._on_judged(event.now_ns)
 

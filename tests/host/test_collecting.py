@@ -6,7 +6,7 @@ from embedbk.codec.add_messages import FenceRequest
 from embedbk.codec.metadata_messages import Acknowledged, MetadataReply, MetadataRequest, Put, Txn
 from embedbk.codec.quorum_messages import ForgetIds
 from embedbk.core.metadata_words import MetadataFailed
-from embedbk.core.space import OLDER_METADATA
+from embedbk.core.space import OLDER_METADATA, UNKEPT_METADATA
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
@@ -155,7 +155,7 @@ def test_nothing_is_done_under_metadata_that_cannot_be_kept() -> None:
 
     def keep(met: Met, *, is_synced: bool) -> None:
         if failing[0]:
-            raise StorageError("no room")
+            raise StorageError("data/b1/METADATA_MET cannot be written: no room", hint="make some")
         synced.append(is_synced)
 
     node.storage.keep_met = keep  # type: ignore[method-assign]
@@ -167,7 +167,10 @@ def test_nothing_is_done_under_metadata_that_cannot_be_kept() -> None:
     assert node.witnessing.core.met is not None
     assert node.witnessing.core.met.count == first.count == 1
     assert node.is_registered
-    assert not node.spacing.core.is_writable
+    assert node.spacing.core.reasons == (UNKEPT_METADATA,), "it is no older one"
+    assert node.spacing.why() == (
+        "which metadata it met cannot be kept (data/b1/METADATA_MET cannot be written: no room (make some))"
+    )
     told: list[object] = []
     node.witnessing.ask(place.now_ns, "collector", told.append)
     place.until(lambda: bool(told))

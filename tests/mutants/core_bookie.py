@@ -587,7 +587,7 @@ MUTANTS = (
         (
             (
                 "embedbk/core/space.py",
-                "reason: reason in before for reason in (OPERATOR, LOW_SPACE, NO_ROOM, OLDER_METADATA)",
+                "reason: reason in before for reason in _REASONS",
                 "reason: reason in before for reason in ()",
             ),
         ),
