@@ -585,8 +585,10 @@ def test_a_file_that_was_cut_off_gets_what_was_acknowledged_from_the_log(
         assert leader.ended is None
     assert first.read("SELECT * FROM t") == []
     first.close()
-    again = ReplicatedSqlite(cluster.client("a"), "db", tmp_path / "a.db")
-    with again.lead():
+    with (
+        contextlib.closing(ReplicatedSqlite(cluster.client("a"), "db", tmp_path / "a.db")) as again,
+        again.lead(),
+    ):
         assert again.read("SELECT * FROM t") == [(1,)]
     second.follow()
     assert second.read("SELECT * FROM t") == [(1,)]
@@ -626,15 +628,15 @@ def test_a_file_has_one_keeper(
     first, second = two
     with first.lead(), first.transaction() as execute:
         execute("CREATE TABLE t (a)")
-    twin = ReplicatedSqlite(cluster.client("c"), "db", tmp_path / "b.db")
-    second.follow()
-    with first.lead(), first.transaction() as execute:
-        execute("INSERT INTO t VALUES (1)")
-    second.follow()
-    twin.follow()
-    assert twin.read("SELECT * FROM t") == [(1,)], "applied once, whoever did"
-    with pytest.raises(StorageError, match="another process keeps this file"):
-        twin.machine.apply(b"\x90", 0)
+    with contextlib.closing(ReplicatedSqlite(cluster.client("c"), "db", tmp_path / "b.db")) as twin:
+        second.follow()
+        with first.lead(), first.transaction() as execute:
+            execute("INSERT INTO t VALUES (1)")
+        second.follow()
+        twin.follow()
+        assert twin.read("SELECT * FROM t") == [(1,)], "applied once, whoever did"
+        with pytest.raises(StorageError, match="another process keeps this file"):
+            twin.machine.apply(b"\x90", 0)
 
 
 @dataclasses.dataclass
