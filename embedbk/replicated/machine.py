@@ -12,6 +12,10 @@ class StateMachine(ABC):
     """The same commands in the same order make the same state, in any process: nothing in it may ask a clock, chance,
     the environment or the network. Used by one thread at a time."""
 
+    log_id: str = ""
+    """The id of the log that the offset counts in, set by the replica before it applies anything; "": not known. A
+    machine in memory has this attribute; one in a file keeps it there, durable when it is set."""
+
     @property
     @abstractmethod
     def offset(self) -> int:

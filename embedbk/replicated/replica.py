@@ -21,12 +21,25 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+from embedbk.client.batches import entries_of
 from embedbk.client.client import Client
+from embedbk.client.iterating import iterate
+from embedbk.client.log_reading import LogReading
 from embedbk.client.log_writer import LogWriter
 from embedbk.client.runtime import refuse_pickling
-from embedbk.client.waiting import refuse_in_event_loop
+from embedbk.client.truncating import truncate
+from embedbk.client.waiting import refuse_in_event_loop, run_blocking
 from embedbk.config import check_seconds
-from embedbk.errors import EmbedbkError, LedgerFenced, LockLost, NoSuchLedger, Truncated, UsageError, ensure
+from embedbk.errors import (
+    EmbedbkError,
+    LedgerFenced,
+    LockLost,
+    NoSuchLedger,
+    StorageError,
+    Truncated,
+    UsageError,
+    ensure,
+)
 from embedbk.replicated.machine import StateMachine
 from embedbk.replicated.snapshots import StateSnapshots
 
@@ -83,6 +96,8 @@ class Replica(Generic[M]):
 
         Raises:
             Truncated: the log begins behind what is applied here, and no snapshot reaches so far.
+            NoSuchLedger: the log of which this state is was deleted, or its name is another log's by now. StorageError:
+                the snapshots are of another log, or the state has more than the log.
             EntryUnreadable, NotEnoughBookies, MetadataUnavailable: as `Log.read`; call it again.
             UsageError: the machine failed before, so that its state is not known.
         """
@@ -109,6 +124,7 @@ class Replica(Generic[M]):
             raise UsageError(f"this copy of {self.name!r} leads already")
         self._lock.acquire(timeout_s)
         try:
+            self._find()  # Before anybody is fenced, and before a log is made: that this state is of this log.
             writer = self._log.writer()
             try:
                 self._apply_all(writer.first_offset)
@@ -162,26 +178,87 @@ class Replica(Generic[M]):
         """How many commands there were. until: where the log of others ends; None: as far as is acknowledged."""
         before = self.machine.offset
         for _ in range(_TRIES):
+            reading = self._find()
+            if reading is None:
+                break  # No copy ever led.
+            self._check_offset(reading, until)
             try:
-                if before == 0 == self.machine.offset:
-                    self._load()  # Shorter than the whole log, and what it stands for may be gone any moment.
-                for entry in self._log.read(self._place, until):
-                    if len(entry) > len(_BARRIER):
-                        self._apply(bytes(entry), entry.offset)
-                    self._read_to = entry.offset + 1
+                if before == 0 == self.machine.offset and self._load(str(reading.name)):
+                    continue  # Shorter than the whole log, and what it stands for may be gone any moment.
+                for located in iterate(reading.read(self._place, until), "aio.Log.read"):
+                    for entry in entries_of(located):
+                        if len(entry) > len(_BARRIER):
+                            self._apply(bytes(entry), entry.offset)
+                        self._read_to = entry.offset + 1
                 break
             except NoSuchLedger:
-                break  # No copy ever led.
+                continue  # Deleted meanwhile.
             except Truncated as gone:
-                if not self._load():
+                if not self._load(str(reading.name)):
                     raise gone
         self._looked_s = self._runtime.clock_s()
         return self.machine.offset - before
 
-    def _load(self) -> bool:
+    def _find(self) -> LogReading | None:
+        """The log of which this state is, bound to its id, so that what is read and let go is of this one (P8.12).
+        None: there is none yet.
+
+        Raises NoSuchLedger: there was one, and its name leads to none now, or to another."""
+        reading, machine = self._log._reading, self.machine
+        try:
+            log_id = run_blocking(reading.log_id(), "aio.Log.log_id")
+        except NoSuchLedger as none:
+            if machine.offset == 0:
+                return None
+            raise self._other("there is no log of that name") from none
+        if machine.log_id == log_id:
+            return reading
+        if machine.offset == 0:  # Nothing of any log is in this state.
+            self._read_to, machine.log_id = 0, log_id
+        elif machine.log_id:
+            raise self._other(f"log {log_id} has that name")
+        return reading
+
+    def _other(self, now: str) -> NoSuchLedger:
+        log_id, offset = self.machine.log_id, self.machine.offset
+        of = f"log {log_id}" if log_id else "a log that this copy followed"
+        return NoSuchLedger(
+            f"this copy of {self.name!r} has the state of {of}, up to offset {offset}, and {now} by now: the former "
+            "was deleted, and perhaps begun anew, or renamed; nothing was applied",
+            hint="make a copy without a state for the log that is there, or bring the former log back: "
+            f"undelete_log({log_id or self.name!r})",
+        )
+
+    def _check_offset(self, reading: LogReading, until: int | None) -> None:
+        """What a build before kept says of no log: it is of this one unless that proves to end before its offset; where
+        it is not proven either way, nothing is there to apply."""
+        machine, is_whole = self.machine, until is not None
+        end = until
+        if end is None:
+            if machine.log_id:
+                return
+            try:
+                segments = run_blocking(reading.segments(machine.offset), "aio.Log.segments")
+            except (NoSuchLedger, Truncated):
+                return  # Reading it says what that means.
+            if not segments:
+                return
+            last = segments[-1]
+            end, is_whole = last.first_offset + last.last_entry + 1, last.is_closed
+        if machine.offset <= end:
+            if not machine.log_id:
+                machine.log_id = str(reading.name)
+        elif is_whole:
+            raise StorageError(
+                f"this copy of {self.name!r} has a state at offset {machine.offset}, and log {reading.name!s} of that "
+                f"name ends at {end}: the state is of another log, or the log lost its end; nothing was applied",
+                hint="make a copy without a state; it begins with the newest snapshot, or with the log",
+            )
+
+    def _load(self, log_id: str) -> bool:
         """Whether the newest snapshot is ahead of this copy; then it begins there."""
         for _ in range(_TRIES):
-            found = self._snapshots.newest()
+            found = self._snapshots.newest(log_id)
             if found is None or found.offset <= self.machine.offset:
                 return False
             try:
@@ -191,6 +268,8 @@ class Replica(Generic[M]):
             ensure(
                 self.machine.offset == found.offset, "a machine stands where the snapshot that it loaded does"
             )
+            if self.machine.log_id != found.log_id:
+                self.machine.log_id = found.log_id  # "": its place has to fit.
             return True
         return False
 
@@ -275,13 +354,18 @@ class Leader:
         self.check()
         replica = self._replica
         offset: int = replica.machine.offset
-        found = replica._snapshots.write(offset, replica.machine.save())
+        machine = replica.machine
+        found = replica._snapshots.write(offset, machine.save(), machine.log_id)
         try:
             self._writer.roll()
         except LedgerFenced as fenced:
             self.ended = fenced
             raise
-        replica._log.truncate(min(offset, found.offset), may_do_nothing=True)
+        reading = replica._find()
+        if reading is not None:
+            before = min(offset, found.offset)
+            steps = truncate(reading, before, None, None, may_do_nothing=True)
+            run_blocking(steps, "aio.Log.truncate")
         return offset
 
     def _append(self, data: bytes, timeout_s: float | None) -> int:

@@ -30,6 +30,7 @@ PART_BYTES = min(512 << 10, ENTRY_BYTES_MAX)
 class _Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
     version: int
     offset: int
+    log_id: str = ""  # Of the log of commands; "": a build before wrote it, which did not say.
 
 
 class _End(msgspec.Struct, frozen=True, array_like=True, tag=2):
@@ -48,10 +49,11 @@ _decoder: msgspec.msgpack.Decoder[_Begin | _End] = msgspec.msgpack.Decoder(_Begi
 
 
 class SavedState(NamedTuple):
-    """A snapshot that was written to its end. offset: of the log of commands."""
+    """A snapshot that was written to its end. offset, log_id: of the log of commands."""
 
     offset: int
     end: _End
+    log_id: str = ""
 
 
 class StateSnapshots:
@@ -60,10 +62,11 @@ class StateSnapshots:
     def __init__(self, bk: Client, name: str, password: bytes) -> None:
         self._log: Log = bk.log(name + SUFFIX, password=password)
 
-    def newest(self) -> SavedState | None:
-        """The one that counts; None: there is none.
+    def newest(self, log_id: str = "") -> SavedState | None:
+        """The one that counts; None: there is none. log_id: of the log whose state is asked for; "": any.
 
-        Raises StorageError: it is of a later version. Truncated: newer ones came all the time while this was read.
+        Raises StorageError: one is of a later version, or of another log. Truncated: newer ones came all the time while
+            this was read.
         """
         for _ in range(_TRIES):
             try:
@@ -74,9 +77,10 @@ class StateSnapshots:
             except Truncated as gone:  # A newer one came while this was read.
                 last = gone
                 continue
-            return max(
-                (each for each in found if each is not None), key=lambda each: each.offset, default=None
-            )
+            saved = [each for each in found if each is not None]
+            for each in saved:
+                self._check_log(each, log_id)
+            return max(saved, key=lambda each: each.offset, default=None)
         raise last
 
     def parts(self, found: SavedState) -> Iterator[bytes]:
@@ -93,17 +97,19 @@ class StateSnapshots:
                 hint="take another one where the state is whole: Leader.checkpoint()",
             )
 
-    def write(self, offset: int, parts: Iterable[bytes]) -> SavedState:
+    def write(self, offset: int, parts: Iterable[bytes], log_id: str = "") -> SavedState:
         """Write a snapshot, durably, and delete those before it. Where one of this offset or a higher one is there,
         that one stays, and nothing is written: of two concurrent saves the later state counts, not the later writer.
 
-        Raises LedgerFenced: another copy saves just now; and what writing to a log raises. No snapshot that counted is
-            gone.
+        Raises LedgerFenced: another copy saves just now; and what `newest` and writing to a log raise. No snapshot that
+            counted is gone.
         """
         with self._log.writer() as writer:
-            there = self.newest()  # After taking the log over, so that no other copy adds one meanwhile.
+            there = self.newest(
+                log_id
+            )  # After taking the log over, so that no other copy adds one meanwhile.
             if there is None or there.offset < offset:
-                ticket = writer.append_nowait(_CONTROL + _encode(_Begin(VERSION, offset)))
+                ticket = writer.append_nowait(_CONTROL + _encode(_Begin(VERSION, offset, log_id)))
                 ticket.result()
                 digest, count = xxh3_128(), 0
                 for part in _cut(parts):
@@ -111,7 +117,7 @@ class StateSnapshots:
                     count += 1
                     writer.append_nowait(_PART + part)
                 writer.append(_CONTROL + _encode(_End(ticket.offset, count, digest.digest())))
-        found = self.newest()
+        found = self.newest(log_id)
         if found is None or found.offset < offset:
             raise StorageError(
                 f"log {self._log.name!r} does not show the snapshot at {offset}; nothing was let go"
@@ -136,7 +142,15 @@ class StateSnapshots:
                 f"log {self._log.name!r} holds a snapshot of version {begin.version}; this embedbk knows {VERSION}",
                 hint="use the build that wrote it, or a later one; nothing was changed",
             )
-        return SavedState(begin.offset, end)
+        return SavedState(begin.offset, end, begin.log_id)
+
+    def _check_log(self, found: SavedState, log_id: str) -> None:
+        if found.log_id and log_id and found.log_id != log_id:
+            raise StorageError(
+                f"log {self._log.name!r} holds a snapshot of log {found.log_id}, and the log of commands of that name "
+                f"is log {log_id} by now: the former was deleted, or renamed; nothing was changed",
+                hint=f"rename {self._log.name!r}, or delete it if nobody needs the state of {found.log_id}",
+            )
 
     def _control(self, offset: int) -> _Begin | _End | None:
         for entry in self._log.read(offset, offset + 1):

@@ -21,17 +21,41 @@ from embedbk.errors import StorageError, UsageError
 from embedbk.replicated import statements
 from embedbk.replicated.machine import StateMachine
 from embedbk.replicated.replica import Replica
-from embedbk.replicated.statements import OFFSET_TABLE, Rows
+from embedbk.replicated.statements import LOG_TABLE, OFFSET_TABLE, Rows
 
 __all__ = ["ReplicatedSqlite"]
+
+_MAKE_LOG_TABLE = f"CREATE TABLE IF NOT EXISTS {LOG_TABLE} (id TEXT NOT NULL)"
 
 
 class _Machine(StateMachine):
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        # One call at a time, but from asyncio each may come from another thread.
-        self.file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self.file.execute("PRAGMA journal_mode=WAL")
-        self.file.execute(f"CREATE TABLE IF NOT EXISTS {OFFSET_TABLE} (behind INTEGER NOT NULL)")
+        self.path = os.fspath(path)
+        try:
+            # One call at a time, but from asyncio each may come from another thread.
+            self.file = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            try:
+                self.file.execute("PRAGMA journal_mode=WAL")
+                self.file.execute(f"CREATE TABLE IF NOT EXISTS {OFFSET_TABLE} (behind INTEGER NOT NULL)")
+                self.file.execute(_MAKE_LOG_TABLE)
+            except BaseException:
+                self.file.close()
+                raise
+        except sqlite3.Error as error:
+            raise StorageError(
+                f"SQLite cannot keep a copy in {self.path}: {error}",
+                hint="give each copy a file of its own, in a directory that is there and may be written",
+            ) from error
+
+    @property
+    def log_id(self) -> str:
+        return str(self.file.execute(f"SELECT max(id) FROM {LOG_TABLE}").fetchone()[0] or "")
+
+    @log_id.setter
+    def log_id(self, log_id: str) -> None:
+        with self.begun(self.offset):
+            _put_log(self.file, log_id)
+            self.file.execute("COMMIT")
 
     @property
     def offset(self) -> int:
@@ -71,8 +95,34 @@ class _Machine(StateMachine):
         data = bytearray(b"".join(parts))
         data[18:20] = b"\1\1"  # For a database without a WAL, as one in memory.
         with closing(sqlite3.connect(":memory:")) as saved:
-            saved.deserialize(data)
-            saved.backup(self.file)  # In one transaction.
+            try:
+                saved.deserialize(data)
+                # What an earlier build saved lacks the table; with the state comes the log that it is of.
+                saved.execute(_MAKE_LOG_TABLE)
+                _put_log(saved, self.log_id)
+                saved.commit()
+                theirs, ours = _page_bytes(saved), _page_bytes(self.file)
+                if theirs != ours:
+                    raise StorageError(
+                        f"the state at offset {offset} has pages of {theirs} bytes, and {self.path} of {ours}, which "
+                        "SQLite cannot change in a file that is in use; nothing was loaded",
+                        hint=f"make another file with PRAGMA page_size={theirs} and VACUUM, and a copy with that",
+                    )
+                saved.backup(self.file)  # In one transaction.
+            except sqlite3.Error as error:
+                raise StorageError(
+                    f"the state at offset {offset} cannot be loaded into {self.path}: {error}",
+                    hint="all copies are kept by one version of SQLite; give this one a file of its own",
+                ) from error
+
+
+def _page_bytes(file: sqlite3.Connection) -> int:
+    return int(file.execute("PRAGMA page_size").fetchone()[0])
+
+
+def _put_log(file: sqlite3.Connection, log_id: str) -> None:
+    file.execute(f"DELETE FROM {LOG_TABLE}")
+    file.execute(f"INSERT INTO {LOG_TABLE} VALUES (?)", (log_id,))
 
 
 class ReplicatedSqlite(Replica[_Machine]):

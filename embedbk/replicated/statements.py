@@ -1,9 +1,9 @@
 """Statements of a replicated SQLite file: which do the same on every node, and what runs one of them.
 
 Decides what is refused: functions of time and chance (also in defaults of columns, which no authorizer sees), temporary
-tables, tables of this connection and of how its file lies on the disk, pragmas, attached files, changes of the table
-that keeps the offset; and values that an adapter of one process would have to make. Leaves to `sqlite` what a
-transaction is.
+tables, tables of this connection and of how its file lies on the disk, pragmas, attached files, changes of the tables
+that keep the offset and the log's id; and values that an adapter of one process would have to make. Leaves to `sqlite`
+what a transaction is.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import msgspec
 
 from embedbk.errors import UsageError
 
-__all__ = ["OFFSET_TABLE", "Rows", "attempt", "decoded", "encoded", "read_only", "run"]
+__all__ = ["LOG_TABLE", "OFFSET_TABLE", "Rows", "attempt", "decoded", "encoded", "read_only", "run"]
 
 Rows = list[tuple[Any, ...]]
-OFFSET_TABLE = "embedbk_offset"
+OFFSET_TABLE, LOG_TABLE = "embedbk_offset", "embedbk_log_id"
 _ALLOWED = {
     getattr(sqlite3, f"SQLITE_{each}")
     for each in "READ SELECT RECURSIVE INSERT UPDATE DELETE CREATE_TABLE CREATE_INDEX CREATE_TRIGGER CREATE_VIEW "
@@ -87,7 +87,11 @@ def run(file: sqlite3.Connection, sql: str, values: Any, *, is_new: bool = False
         if action == sqlite3.SQLITE_FUNCTION:
             is_same = name not in _OTHERWISE
         else:
-            is_same = name not in _OF_HERE if action == sqlite3.SQLITE_READ else name != OFFSET_TABLE
+            is_same = (
+                name not in _OF_HERE
+                if action == sqlite3.SQLITE_READ
+                else name not in (OFFSET_TABLE, LOG_TABLE)
+            )
         if action in _ALLOWED and is_same:
             return sqlite3.SQLITE_OK
         refused.append(name)

@@ -11,6 +11,7 @@ _SNAPSHOTS = "embedbk/replicated/snapshots.py"
 _SQLITE = "embedbk/replicated/sqlite.py"
 _STATEMENTS = "embedbk/replicated/statements.py"
 _TESTS = "tests/replicated/test_replicated.py::test_"
+_IDENTITY = "tests/replicated/test_identity.py::test_"
 
 MUTANTS = (
     Mutant(
@@ -102,12 +103,12 @@ MUTANTS = (
             (
                 _REPLICA,
                 (
-                    "        found = replica._snapshots.write(offset, replica.machine.save())\n        try:\n"
+                    "        found = replica._snapshots.write(offset, machine.save(), machine.log_id)\n        try:\n"
                     "            self._writer.roll()\n"
                 ),
                 (
                     "        self._writer.roll()\n        replica._log.truncate(offset, may_do_nothing=True)\n"
-                    "        found = replica._snapshots.write(offset, replica.machine.save())\n        try:\n"
+                    "        found = replica._snapshots.write(offset, machine.save(), machine.log_id)\n        try:\n"
                     "            pass\n"
                 ),
             ),
@@ -234,7 +235,41 @@ MUTANTS = (
         "confirmations-are-news-for-ever",
         "L12",
         "a copy behind a confirmation never waits, and asks without end",
-        ((_REPLICA, "                    self._read_to = entry.offset + 1\n", ""),),
+        ((_REPLICA, "                        self._read_to = entry.offset + 1\n", ""),),
         (_TESTS + "who_follows_waits_behind_confirmations",),
+    ),
+    Mutant(
+        "a-state-goes-on-with-another-log",
+        "P8.12",
+        "a copy applies the commands of a log that was begun anew to the state of the former one",
+        (
+            (
+                _REPLICA,
+                '            raise self._other(f"log {log_id} has that name")\n',
+                "            machine.log_id = log_id\n",
+            ),
+        ),
+        (_IDENTITY + "a_copy_does_not_go_on_with_another_log_of_the_name",),
+    ),
+    Mutant(
+        "a-snapshot-of-another-log-counts",
+        "P8.12",
+        "a copy begins with the state of a log that was deleted",
+        ((_SNAPSHOTS, "                self._check_log(each, log_id)\n", "                pass\n"),),
+        (_IDENTITY + "a_snapshot_of_another_log_is_refused",),
+    ),
+    Mutant(
+        "a-state-that-names-no-log-is-of-any",
+        "P8.12",
+        "a file of the build before goes on with a log that does not reach its offset",
+        ((_REPLICA, "        elif is_whole:\n", "        elif not is_whole:\n"),),
+        (_IDENTITY + "a_file_of_the_build_before_learns_its_log_where_its_place_fits",),
+    ),
+    Mutant(
+        "a-load-forgets-the-log",
+        "P8.12",
+        "a copy that loaded a snapshot of the build before does not know of which log its state is",
+        ((_SQLITE, "            _put_log(saved, self.log_id)\n", ""),),
+        (_IDENTITY + "a_file_keeps_its_log_through_a_load",),
     ),
 )
