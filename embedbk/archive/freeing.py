@@ -30,6 +30,7 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.config import check_flag
 from embedbk.core.archiving import Doubted
 from embedbk.core.freeing import FreeTerms, Kept
 from embedbk.errors import EmbedbkError, LockLost, NoSuchLedger, NotFreed, UsageError
@@ -114,6 +115,7 @@ def free(
         raise UsageError(
             f"keep_lag_s={keep_lag_s!r}: allowed are seconds from 0 to {KEEP_LAG_S_MAX:.0f}, or None for ever"
         )
+    check_flag(dry_run, "dry_run")
     check_rate(bytes_per_s)
     check_can_free(client._runtime, name)
     reading, directory = directory_of(client, name, password)

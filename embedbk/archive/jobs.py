@@ -43,6 +43,7 @@ from embedbk.client.truncating import unpin
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.config import check_flag
 from embedbk.core.archiving import Claim, Copied
 from embedbk.errors import (
     EmbedbkError,
@@ -161,6 +162,7 @@ def archive(
         raise UsageError(f"slice_bytes={slice_bytes}: allowed are sizes from 1 on")
     if not older_than_s >= 0:
         raise UsageError(f"older_than_s={older_than_s!r}: allowed are seconds from 0 on")
+    check_flag(dry_run, "dry_run")
     check_rate(bytes_per_s)
     reading, directory = directory_of(client, name, password)
     if dry_run:

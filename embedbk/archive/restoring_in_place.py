@@ -18,6 +18,7 @@ from embedbk.client.password import Password
 from embedbk.client.restoring_in_place import restore_ledger_in_place
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.config import check_flag
 from embedbk.errors import EmbedbkError, LockLost, NoSuchLedger, WrongPassword
 
 __all__ = ["InPlaceReport", "LedgerBack", "restore_in_place"]
@@ -78,6 +79,7 @@ def restore_in_place(
         OperationTimeout: another job works on the archive of this log.
         LockLost: the session ended meanwhile; ledgers already brought back stay so.
     """
+    check_flag(dry_run, "dry_run")
     check_rate(bytes_per_s)
     reading, directory = directory_of(client, name, password)
     runtime = reading.runtime

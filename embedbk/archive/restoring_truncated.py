@@ -30,6 +30,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.freed_ledger import BY_CHARS, Freed
 from embedbk.codec.ledger_metadata import LogSegment
 from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.config import check_flag
 from embedbk.core.fronting import run_before
 from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, StorageError, UsageError
 
@@ -98,6 +99,7 @@ def restore_truncated(
     """
     if isinstance(from_offset, bool) or not isinstance(from_offset, int) or from_offset < 0:
         raise UsageError(f"from_offset={from_offset!r}: allowed are offsets of the log, from 0 on")
+    check_flag(dry_run, "dry_run")
     check_rate(bytes_per_s)
     check_can_free(client._runtime, name)
     reading, directory = directory_of(client, name, password)

@@ -36,6 +36,7 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_digest import DIGEST_MASK
 from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.config import check_flag
 from embedbk.core.archiving import Doubted, Verified
 from embedbk.errors import (
     EmbedbkError,
@@ -139,6 +140,7 @@ def verify_archive(
     """
     if isinstance(sample, bool) or not isinstance(sample, int | float) or not 0 < sample <= 1:
         raise UsageError(f"sample={sample!r}: allowed are shares above 0, up to 1")
+    check_flag(against_bookies, "against_bookies")
     reading, directory = directory_of(client, name, password)
     log_id = str(reading.name)
     with archive_lock(reading) as lock:

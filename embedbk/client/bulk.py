@@ -20,7 +20,7 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.record_batches import stream_of
 from embedbk.client.runtime import refuse_pickling
 from embedbk.client.waiting import run_blocking
-from embedbk.config import check_seconds
+from embedbk.config import check_flag, check_seconds
 from embedbk.errors import EmbedbkError, UsageError
 from embedbk.ids import Position
 
@@ -69,6 +69,7 @@ class BulkReading:
     """
 
     def __init__(self, reading: LogReading, start: Place, *, skip_lost: bool = False) -> None:
+        check_flag(skip_lost, "skip_lost")
         self._reading = reading
         self._skip_lost = skip_lost
         self._turn = threading.Lock()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from embedbk.client.beginning import check_bookies_path, is_new, make
+from embedbk.config import check_flag
 from embedbk.errors import UsageError
 from embedbk.storage.directories import LEDGER_DIRECTORIES_MAX
 from embedbk.storage.journals import JOURNALS_MAX
@@ -48,8 +49,9 @@ class Devices:
         cls, journal_directories: Sequence[AnyPath], ledger_directories: Sequence[AnyPath], expands: bool
     ) -> Devices:
         """Raises:
-        UsageError: not a list of paths, too many, an address, or one path twice.
+        UsageError: not a list of paths, too many, an address, or one path twice; or expands is no flag.
         """
+        check_flag(expands, "expands")
         return cls(
             _paths("journal_directories", journal_directories, JOURNALS_MAX),
             _paths("ledger_directories", ledger_directories, LEDGER_DIRECTORIES_MAX),

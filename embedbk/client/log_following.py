@@ -26,6 +26,7 @@ from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
 from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, ledger_key_path, log_key_path
 from embedbk.codec.log_identity import LogId, log_name_path
+from embedbk.config import check_flag
 from embedbk.errors import MetadataConflict, NoSuchLedger, NotEnoughBookies, Truncated
 from embedbk.ids import NO_ENTRY, Position
 
@@ -69,6 +70,7 @@ class LogFollowing:
     ) -> Frames:
         """Everything from start on; start None: entries that come from now on. Ends only after idle_s, not because
         bookies are away for a while. note: the note of the handle that it belongs to; None: it makes its own."""
+        check_flag(skip_lost, "skip_lost")
         pull = Pull(idle_s, note=note, skip_lost=skip_lost)
         async with aclosing(self.follow("latest" if start is None else start, pull)) as followed:
             async for located in followed:

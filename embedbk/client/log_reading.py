@@ -23,6 +23,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.codec.log_identity import LogId
 from embedbk.codec.metadata_messages import Compare
+from embedbk.config import check_flag
 from embedbk.errors import (
     MetadataConflict,
     NoSuchLedger,
@@ -214,6 +215,7 @@ class LogReading:
         are stored, none of them unpacked.
 
         Raises Lost where entries were given up (P11.5); with skip_lost it goes on behind them."""
+        check_flag(skip_lost, "skip_lost")
         has_read, rounds = False, 0
         while True:
             try:

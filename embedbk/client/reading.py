@@ -420,6 +420,7 @@ class LedgerReading:
             Lost: as `frames`.
             UsageError: the range is none, or passes what may be read.
         """
+        check_flag(skip_lost, "skip_lost")
         first, last = _range_of(first, last)
         limit = await self.limit()
         if last is None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from embedbk.client.batches import Batch, Located, batch_of
+from embedbk.config import check_flag
 from embedbk.errors import EmbedbkError, UsageError
 
 __all__ = ["RecordBatches", "record_batch_maker", "stream_of"]
@@ -31,6 +32,7 @@ def record_batch_maker(*, with_records: bool) -> Callable[[Located], Any]:
 
     Raises UsageError where pyarrow is not installed.
     """
+    check_flag(with_records, "with_records")
     arrow = _arrow()
     return lambda located: arrow.record_batch(batch_of(located), with_records=with_records)
 
@@ -54,6 +56,7 @@ class RecordBatches(Iterator[Any]):
     """
 
     def __init__(self, frames: Iterator[Located], *, with_records: bool) -> None:
+        check_flag(with_records, "with_records")
         self._arrow = _arrow()
         self._with_records = with_records
         self._frames = frames

@@ -20,8 +20,11 @@ from embedbk.archive import place as places
 from embedbk.archive.columns import SCHEMA
 from embedbk.archive.copying import ByteRate, FileCopied, SliceTask, run_copy
 from embedbk.archive.files import EntryRun
+from embedbk.archive.freeing import free
 from embedbk.archive.jobs import PIN_NAME, archive, archive_lock, directory_of, set_place
 from embedbk.archive.place import create_place, find_place
+from embedbk.archive.restoring_in_place import restore_in_place
+from embedbk.archive.restoring_truncated import restore_truncated
 from embedbk.archive.verifying import verify_archive
 from embedbk.client.archiving import archive_records, forget_archive
 from embedbk.client.client import Client
@@ -160,6 +163,16 @@ def test_a_number_that_says_nothing_is_refused_before_a_ledger_is_claimed(
     with pytest.raises(UsageError, match=next(iter(wrong))):
         archive(bk, name, **wrong)
     assert records_of(bk, name) == {} and files_of(place) == []
+
+
+@pytest.mark.parametrize("given", ["no", "", 0, 1, None])
+def test_what_is_neither_true_nor_false_lets_nothing_happen(bk: Client, name: str, given: Any) -> None:
+    """0, or an empty word from a file of settings, did what was to be planned only."""
+    for job in (archive, free, restore_in_place, restore_truncated):
+        with pytest.raises(UsageError, match=r"dry_run=.*True and False are allowed"):
+            job(bk, name, dry_run=given)
+    with pytest.raises(UsageError, match=r"against_bookies=.*True and False are allowed"):
+        verify_archive(bk, name, against_bookies=given)
 
 
 def test_the_rate_is_kept() -> None:

@@ -505,10 +505,11 @@ def test_what_is_no_way_to_write_a_ledger(bk: embedbk.Client, log_name: str, giv
 def test_what_is_neither_true_nor_false_lets_nothing_happen(
     bk: embedbk.Client, log_name: str, given: Any
 ) -> None:
-    """ "no" is true in Python: a log was deleted by force that should not be."""
+    """ "no" is true in Python: a log was deleted by force that should not be; a reader went on behind lost entries."""
     log = bk.log(log_name)
     with log.writer() as writer:
         writer.append(b"x")
+        reader = bk.open_ledger(writer.ledger_id)
         for name, act in (
             ("delays_change", lambda: bk.create_ledger(delays_change=given)),
             ("recover", lambda: bk.open_ledger(writer.ledger_id, recover=given)),
@@ -520,6 +521,16 @@ def test_what_is_neither_true_nor_false_lets_nothing_happen(
             ("force", lambda: bk.put_to_read_only("b1", "why", force=given)),
             ("accepts_loss", lambda: bk.replace_bookie("b1", accepts_loss=given)),
             ("accepts_loss", lambda: bk.give_up_bookie("b1", "00", "why", accepts_loss=given)),
+            ("expands", lambda: embedbk.open("nowhere", expands=given)),
+            ("expands", lambda: Cluster(expands=given)),
+            ("skip_lost", lambda: log.reader(skip_lost=given)),
+            ("skip_lost", lambda: next(log.read(skip_lost=given))),
+            ("skip_lost", lambda: next(log.read_batches(skip_lost=given))),
+            ("skip_lost", lambda: next(log.tail(0, skip_lost=given))),
+            ("skip_lost", lambda: next(reader.read(skip_lost=given))),
+            ("skip_lost", lambda: next(reader.read_batches(skip_lost=given))),
+            ("with_records", lambda: log.record_batches(with_records=given)),
+            ("with_records", lambda: reader.record_batches(with_records=given)),
         ):
             with pytest.raises(embedbk.UsageError, match=f"{name}=.*True and False are allowed"):
                 act()
