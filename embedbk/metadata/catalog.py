@@ -239,10 +239,10 @@ class Catalog:
         )
         if refusal is not None:
             return refusal
-        if isinstance(command.operation, CloseSession):
-            return self._end_session(session)
-        if isinstance(command.operation, Txn):
+        if isinstance(command.operation, Txn):  # Most are.
             result = self._transact(session, command.operation, command.rules)
+        elif isinstance(command.operation, CloseSession):
+            return self._end_session(session)
         elif isinstance(command.operation, AllocIds):
             result = self._alloc_ids(command.operation)
         elif isinstance(command.operation, Acquire):

@@ -22,7 +22,9 @@ __all__ = [
 ]
 
 _LOCKS, _WAITING = "/locks/", "/waiting/"
+_OF_LOCKS = (_LOCKS, _WAITING)
 REPAIRING_PREFIX, REPAIRERS_PREFIX = "/repairing/", "/repairers/"
+_OF_REPAIRS = (REPAIRING_PREFIX, REPAIRERS_PREFIX)
 
 
 def lock_path(name: str) -> str:
@@ -50,7 +52,7 @@ def lock_of(key: str) -> str:
 
 
 def is_of_locks(key: str) -> bool:
-    return key.startswith((_LOCKS, _WAITING))
+    return key.startswith(_OF_LOCKS)
 
 
 def repairing_path(ledger_id: int) -> str:
@@ -60,4 +62,4 @@ def repairing_path(ledger_id: int) -> str:
 
 def is_of_repairs(key: str) -> bool:
     """Whether this is a key of a repair under way, or of a session that waits for one."""
-    return key.startswith((REPAIRING_PREFIX, REPAIRERS_PREFIX))
+    return key.startswith(_OF_REPAIRS)

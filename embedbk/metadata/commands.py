@@ -191,13 +191,13 @@ LEVEL_OF: dict[type, int] = {
 
 def check_level(operation: Operation, level: int) -> Refusal | None:
     """Whether the cluster's level brings it; None: it does."""
-    needed, what = LEVEL_OF.get(type(operation), LEVEL_FIRST), type(operation).__name__
+    needed = LEVEL_OF.get(type(operation), LEVEL_FIRST)
     if needed <= level:
         return _check_keys(operation, level)
     return Refusal(
         LACKING,
-        f"{what} needs level {needed}, and the cluster's level is {level}: embedbk quorum raise, when all "
-        "nodes know it",
+        f"{type(operation).__name__} needs level {needed}, and the cluster's level is {level}: embedbk quorum raise, "
+        "when all nodes know it",
     )
 
 
@@ -206,9 +206,11 @@ def _check_keys(operation: Operation, level: int) -> Refusal | None:
     like others, as earlier builds treat them."""
     if not isinstance(operation, Txn) or level < LEVEL_OF_REPAIRS:
         return None
-    taken = [change.key for change in operation.then if is_of_repairs(change.key)]
-    text = f"{taken[0][:40]!r} says who repairs what: ask with TakeRepairs" if taken else ""
-    return Refusal("BAD_REQUEST", f"{text}; a transaction may compare with it") if text else None
+    for change in operation.then:
+        if is_of_repairs(change.key):
+            text = f"{change.key[:40]!r} says who repairs what: ask with TakeRepairs"
+            return Refusal("BAD_REQUEST", f"{text}; a transaction may compare with it")
+    return None
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -98,7 +98,7 @@ class KeySpace:
 
     def _whole(self, revision: int, changed: dict[str, Record]) -> dict[str, Record]:
         """All that a command changes: with what it lets waiting sessions have."""
-        if changed:
+        if changed and self._record_table.repairs.has_freed:
             self._hand_repairs(revision, changed)
         return changed
 
@@ -164,14 +164,17 @@ class KeySpace:
     def _put_alone(self, put: Put, before: Record | None, revision: int) -> dict[str, Record] | Refusal:
         """As `_why_no_room` and `_put`, for the most common transaction: it adds one record without a session, or
         replaces one without a session. So each record is looked up and weighed once."""
-        size = put_bytes(put)
-        growth = size - record_bytes(before) if before is not None else size
-        held, allowed = self.held_bytes, self.limits.catalog_bytes_max
-        if before is not None:
-            allowed += self.limits.catalog_reserve_bytes
-        if growth > 0 and held + growth > allowed:
-            return no_room(held, growth, allowed)
-        record = Record(put.key, put.value, before.created if before is not None else revision, revision)
+        if before is None:
+            growth, created = put_bytes(put), revision
+        else:
+            growth, created = len(put.value) - len(before.value or b""), before.created
+        if growth > 0:
+            held, allowed = self.held_bytes, self.limits.catalog_bytes_max
+            if before is not None:
+                allowed += self.limits.catalog_reserve_bytes
+            if held + growth > allowed:
+                return no_room(held, growth, allowed)
+        record = Record(put.key, put.value, created, revision)
         self._record_table.put(record, before, growth)
         return self._whole(revision, {put.key: record})
 

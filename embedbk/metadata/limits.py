@@ -93,6 +93,8 @@ DEFAULT_LIMITS = Limits()
 def check_operation(operation: Operation, limits: Limits = DEFAULT_LIMITS) -> Refusal | None:
     """Why an operation is refused in any state, before it is logged; None: it is not."""
     if isinstance(operation, Txn):  # Most operations are transactions.
+        if _is_plain(operation, limits):
+            return None
         reason = _check_txn(operation, limits)
         return Refusal("BAD_REQUEST", reason) if reason else None
     reason = ""
@@ -197,6 +199,27 @@ def kept_bytes(result: Result) -> int:
         case RepairsEnded(_, outcomes):
             return KEPT_BYTES + 8 * len(outcomes)
     return KEPT_BYTES
+
+
+def _is_plain(txn: Txn, limits: Limits) -> bool:
+    """Whether it is the most common transaction, which is allowed: it puts one key, all its keys are ASCII, and it
+    compares at most one. This looks at everything once; `_check_txn` judges all others, and says what is wrong."""
+    when, then = txn.when, txn.then
+    if len(then) != 1 or len(when) > 1 or not isinstance(put := then[0], Put):
+        return False
+    for compare in when:
+        if compare.revision < ANY or not (compare.key.isascii() and _is_path(compare.key, limits)):
+            return False
+    key, value_bytes = put.key, len(put.value)
+    return (
+        key.isascii()
+        and key[0:1] == "/"
+        and "\0" not in key
+        and 2 <= len(key) <= limits.key_bytes_max
+        and value_bytes <= limits.value_bytes_max
+        and RECORD_OVERHEAD_BYTES + len(key) + value_bytes <= limits.txn_bytes_max
+        and not is_of_locks(key)
+    )
 
 
 def _check_txn(txn: Txn, limits: Limits) -> str:

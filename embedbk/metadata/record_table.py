@@ -46,9 +46,11 @@ class RecordTable:
         self.sum += record_digest(record)
         if before is not None:
             self.sum -= record_digest(before)
-        self.bytes += growth
-        self.weights.add(record.key, growth)
-        self._note_repair(record.key, record)
+        if growth:
+            self.bytes += growth
+            self.weights.add(record.key, growth)
+        if record.key.startswith(_OF_REPAIRS):  # Nearly no key is.
+            self._note_repair(record.key, record)
 
     def remove(self, before: Record) -> None:
         """Remove a record that is there."""
@@ -59,7 +61,8 @@ class RecordTable:
         self.sum -= record_digest(before)
         self.bytes -= size
         self.weights.add(key, -size)
-        self._note_repair(key, None)
+        if key.startswith(_OF_REPAIRS):
+            self._note_repair(key, None)
 
     def load(self, records: Sequence[Record]) -> None:
         """Add records of a snapshot in key order, behind the present ones. Raises StorageError: they are not in order,
@@ -71,12 +74,11 @@ class RecordTable:
             self.sum += record_digest(record)
             self.bytes += size
             self.weights.add(record.key, size)
-            self._note_repair(record.key, record)
+            if record.key.startswith(_OF_REPAIRS):
+                self._note_repair(record.key, record)
 
     def _note_repair(self, key: str, record: Record | None) -> None:
-        """Keep the index of marks, holds and waiters up to date, whichever command changed the key."""
-        if not key.startswith(_OF_REPAIRS):
-            return  # Nearly all keys end here.
+        """Keep the index of marks, holds and waiters up to date, whichever command changed the key, which is of one."""
         if key.startswith(REPAIRERS_PREFIX):
             self.repairs.note_waiter(key, record)
             return

@@ -168,6 +168,11 @@ class RepairIndex:
     def _in_group(missing: tuple[str, ...], group: SortedKeys) -> Iterator[tuple[str, tuple[str, ...]]]:
         return ((order, missing) for order in group.begin(""))
 
+    @property
+    def has_freed(self) -> bool:
+        """Whether `hand_out` has marks to hand out."""
+        return bool(self._fresh)
+
     def hand_out(self, room_of: Callable[[int], int]) -> dict[str, list[int]]:
         """Marks that became free since the last call, by the key of the waiter that gets them: each goes to the first
         waiter that may repair it, which gets no more than it asked for, and than its session has room for.

@@ -134,12 +134,11 @@ class SessionTable:
 
     def _forget_kept(self, session: Session, done_below: int) -> None:
         """Forget kept answers: the client has every answer below this sequence, which is higher than the one before."""
-        kept = session.kept
-        if done_below - session.done_below <= len(kept):
-            gone = [kept.pop(sequence, None) for sequence in range(session.done_below, done_below)]
-        else:
-            gone = [kept.pop(sequence) for sequence in [known for known in kept if known < done_below]]
-        self.bytes -= sum(kept_bytes(result) for result in gone if result is not None)
+        kept, below = session.kept, range(session.done_below, done_below)
+        for sequence in below if len(below) <= len(kept) else [known for known in kept if known < done_below]:
+            gone = kept.pop(sequence, None)
+            if gone is not None:
+                self.bytes -= kept_bytes(gone)
         session.done_below = done_below
 
     # --- Ephemeral keys ------------------------------------------------------------------------------------

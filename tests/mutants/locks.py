@@ -80,6 +80,24 @@ MUTANTS = (
         (_CLAIMS + "a_transaction_does_not_change_the_keys_of_locks",),
     ),
     Mutant(
+        "transactions-that-come-alone-take-locks",
+        "P9.3",
+        "a transaction that is judged at one look may put the key of a lock",
+        (("embedbk/metadata/limits.py", "        and not is_of_locks(key)\n", ""),),
+        (
+            "tests/metadata/test_limits.py::test_a_transaction_that_is_judged_at_one_look_is_judged_as_any_other",
+        ),
+    ),
+    Mutant(
+        "transaction-that-comes-alone-has-no-bound",
+        "METADATA.md, 3",
+        "a value that is put alone may have any size",
+        (("embedbk/metadata/limits.py", "        and value_bytes <= limits.value_bytes_max\n", ""),),
+        (
+            "tests/metadata/test_limits.py::test_a_transaction_that_is_judged_at_one_look_is_judged_as_any_other",
+        ),
+    ),
+    Mutant(
         "lock-queue-without-end",
         "METADATA.md",
         "any number of sessions wait for one lock",

@@ -432,8 +432,8 @@ MUTANTS = (
         (
             (
                 _KEYS,
-                "        if before is not None:\n            allowed += self.limits.catalog_reserve_bytes\n",
-                "        allowed += self.limits.catalog_reserve_bytes\n",
+                "            if before is not None:\n                allowed += self.limits.catalog_reserve_bytes\n",
+                "            allowed += self.limits.catalog_reserve_bytes\n",
             ),
         ),
         (_CATALOGS + "a_put_alone_is_as_one_among_others",),
@@ -458,8 +458,8 @@ MUTANTS = (
         (
             (
                 _SESSIONS,
-                " for sequence in range(session.done_below, done_below)]",
-                " for sequence in range(session.done_below, done_below - 1)]",
+                "below = session.kept, range(session.done_below, done_below)\n",
+                "below = session.kept, range(session.done_below, done_below - 1)\n",
             ),
         ),
         (_CATALOGS + "answers_that_a_client_has_are_kept_no_longer",),

@@ -91,14 +91,14 @@ MUTANTS = (
         "repair-index-lost-by-a-restart",
         "I65",
         "a catalog that was read from a snapshot finds no marks, where others do",
-        ((_RECORDS, "            self._note_repair(record.key, record)\n", ""),),
+        ((_RECORDS, "                self._note_repair(record.key, record)\n", "                pass\n"),),
         (_MODEL + "repairs_come_out_right_whatever_happens",),
     ),
     Mutant(
         "repair-hold-outlives-its-end-in-the-index",
         "P11.1",
         "a hold that goes is not noticed by the index, so its ledger is never given out again",
-        ((_RECORDS, "        self._note_repair(key, None)\n", ""),),
+        ((_RECORDS, "            self._note_repair(key, None)\n", "            pass\n"),),
         (_MODEL + "repairs_come_out_right_whatever_happens",),
     ),
     Mutant(
