@@ -24,7 +24,8 @@ class Measuring:
     """The measurements of one process of a member."""
 
     def __init__(self, now_ns: int) -> None:
-        self._began_ns = self._timing_ns = now_ns
+        self._began_ns = now_ns
+        self.timing_ns = now_ns + SECOND  # When `timing` has new figures.
         self.probe_ns = now_ns  # When a turn is due for nothing but to see how late it is.
         self._stall, self._sync, self._round_trip, self._rate = Often(), Often(), Often(), Often()
         self._fetch, self._load = Cost(FETCH_NS), Cost(LOAD_NS)
@@ -48,9 +49,9 @@ class Measuring:
 
     def timing(self, now_ns: int) -> Timing | None:
         """The figures for an election base, once a second."""
-        if now_ns < self._timing_ns + SECOND:
+        if now_ns < self.timing_ns:
             return None
-        self._timing_ns = now_ns
+        self.timing_ns = now_ns + SECOND
         return Timing(
             self._stall.below(999), self._stall.samples,
             self._sync.below(990), self._sync.samples,

@@ -169,7 +169,7 @@ class MetadataNode:
             MemberStarted(now_ns, store.begins_generation, store.gives_up, store.level, store.is_whole)
         )
         self._end_turn(now_ns)  # A member that is alone leads at once.
-        self._kick()
+        self._send_off()
         logger.info(
             "metadata member %s serves at %s: entry %d of its log",
             store.identity.name,
@@ -192,18 +192,17 @@ class MetadataNode:
             else:
                 assert isinstance(event, LinkDown)
                 self._end_link(now_ns, event)
-        self._let_go(now_ns)
-        self._kick()
-        self._send_gathered()  # A client that waits for a commit must not wait for requests that come now.
+        if len(self._holding):
+            self._let_go(now_ns)
+        self._send_off()  # A client that waits for a commit must not wait for requests that come now.
         for _ in range(min(len(self._intake), REQUESTS_PER_STEP)):
             next_one = self._intake.take(now_ns)
             assert next_one is not None
             self._step_core(next_one)
         self._end_turn(now_ns)
-        self._kick()
-        self._send_gathered()
+        self._send_off()
         raft = self.log.raft
-        for found in self.members.step(now_ns, raft.configuration, raft.commit_index):
+        for found in self.members.step(now_ns, raft.log.configuration, raft.commit_index):
             self._step_core(found)
         if self._filling.is_due(now_ns):
             self._filling.look(now_ns, self.core.fullness())
@@ -218,8 +217,7 @@ class MetadataNode:
                 self._answer(self._backing_up.step(self._snapshotting.failure, raft.is_confirmed, not_leader))
             if self._snapshotting.damage:
                 self._step_core(StateDamaged(now_ns, self._snapshotting.damage))
-        self._kick()
-        self._send_gathered()
+        self._send_off()
 
     def listen(self, endpoint: str) -> list[str]:
         """Listen there from now on for other processes; returns where. They get no endpoint inside this process.
@@ -259,7 +257,7 @@ class MetadataNode:
             return 0
         due_ns = self._core_due_ns()
         for deadline in (
-            self._holding.due_ns(),
+            self._holding.due_ns() if len(self._holding) else None,
             self.transport.deadline_ns(),
             self._snapshotting.deadline_ns(),
             self._installing.deadline_ns() if self.failure is None else None,
@@ -313,7 +311,8 @@ class MetadataNode:
         deadline = self._core_due_ns()
         if deadline is not None and now_ns >= deadline:
             self._step_core(Tick(now_ns))
-        if self.failure is None and not self.log.raft.is_alone:  # One that is alone has no electors.
+        is_due = now_ns >= self._measuring.timing_ns and self.failure is None
+        if is_due and not self.log.raft.is_alone:  # One that is alone has no electors.
             timing = self._measuring.timing(now_ns)
             if timing is not None:
                 self._step_core(TimingMeasured(now_ns, timing, self._unix_ms()))
@@ -371,8 +370,6 @@ class MetadataNode:
     def _let_go(self, now_ns: int) -> None:
         """Settle requests that waited for a leader: run them here, send them to the leader, or answer that there is
         none."""
-        if not len(self._holding):
-            return
         is_over = bool(self.log.term) or not self.log.raft.awaits_leader(now_ns)
         for requests in self._holding.take(now_ns, is_over=is_over):
             if not self.log.term:
@@ -420,6 +417,13 @@ class MetadataNode:
             self._gathered.setdefault(link, []).append(reply)
         else:
             self._send(link, encode_message(reply.sequence, reply))
+
+    def _send_off(self) -> None:
+        """Let go what was queued since the last time: records first, then answers."""
+        if self._has_queued:
+            self._kick()
+        if self._gathered:
+            self._send_gathered()
 
     def _send_gathered(self) -> None:
         """Send the answers since the last time, in one message to each client."""
@@ -536,10 +540,9 @@ class MetadataNode:
     def _kick(self) -> None:
         """Wake the thread that writes the log, once for all that was queued, and behind the messages that need not wait
         for it: others begin to write while this one does."""
-        if self._has_queued:
-            self._has_queued = False
-            with contextlib.suppress(StorageError):  # It failed: the next turn finds out.
-                self.store.kick()
+        self._has_queued = False
+        with contextlib.suppress(StorageError):  # It failed: the next turn finds out.
+            self.store.kick()
 
     def _send(self, link: int, pieces: Sequence[bytes | memoryview]) -> None:
         if link in self._links and not self.transport.send(link, pieces):

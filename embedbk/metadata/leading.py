@@ -69,7 +69,7 @@ class Leading:
 
     @property
     def is_alone(self) -> bool:
-        configuration = self._state.configuration
+        configuration = self._state.log.configuration
         return configuration.voters == (self._state.member,) and not configuration.is_joint
 
     @property
@@ -171,7 +171,8 @@ class Leading:
         """How far a member holds the log durably; the leader counts itself likewise, up to its own sync (I69)."""
         if member == self._state.member:
             return self._state.log.durable_index
-        return self._progress_of(member).match_index
+        progress = self.progress.get(member)
+        return progress.match_index if progress is not None else 0
 
     # --- The election base -------------------------------------------------------------------------------
 
@@ -242,10 +243,11 @@ class Leading:
             state.do(ready)
         last_index = state.log.last_index
         for member in state.others:
-            progress = self._progress_of(member)
+            progress = self.progress.get(member) or self._progress_of(member)
             if progress.next_index <= last_index or progress.is_probing:
                 send_entries(state, member, progress, self._round)
-        self._send_timeout()
+        if self.transfer_to is not None:
+            self._send_timeout()
 
     def _advance_commit(self) -> None:
         """Copies are counted only of entries of the own term: an earlier one on a quorum may still be replaced

@@ -145,8 +145,9 @@ class Configuration(Struct, frozen=True, array_like=True):
 
     def committed_index(self, durable_index: Callable[[MemberId], int]) -> int:
         """The highest index that a commit quorum of each half holds durably."""
-        if len(self.voters) == 1 and not self.outgoing:
-            return durable_index(self.voters[0])
+        if not self.outgoing:
+            voters = self.voters
+            return sorted(map(durable_index, voters))[-sizes_of(self.policy, len(voters)).commit]
         return min(
             sorted(map(durable_index, voters), reverse=True)[sizes.commit - 1]
             for voters, sizes in self.halves()

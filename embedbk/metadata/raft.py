@@ -229,7 +229,8 @@ class Raft:
 
     def step(self, event: Event) -> list[Effect]:
         state = self._state
-        state.now_ns = max(state.now_ns, event.now_ns)
+        if event.now_ns > state.now_ns:
+            state.now_ns = event.now_ns
         self._HANDLERS[type(event)](self, event)
         self._settle()
         return state.take_effects()
@@ -248,7 +249,8 @@ class Raft:
         if state.is_leader:
             state.led_ns = state.now_ns
         state.note_configuration()
-        self._clear_doubt()
+        if state.doubt is not None:
+            self._clear_doubt(state.doubt)
 
     def _win(self, ballot: Ballot) -> None:
         state = self._state
@@ -262,12 +264,10 @@ class Raft:
         if state.configuration.is_joint or state.log.configuration_index > state.commit_index:
             self._leading.change = Change(None)
 
-    def _clear_doubt(self) -> None:
+    def _clear_doubt(self, doubt: Doubt) -> None:
         """End the doubt if everything that its disk may have acknowledged is here again: a committed entry of a later
         term, or under a leader of the same term all that was acknowledged."""
-        state, doubt = self._state, self._state.doubt
-        if doubt is None:
-            return
+        state = self._state
         newest = state.log.term_at(min(state.commit_index, state.log.durable_index))
         is_newer = newest is not None and newest > doubt.term
         agreed = min(state.matched_index, state.log.durable_index)

@@ -302,7 +302,8 @@ class RaftState:
         if self._effects:
             effects += self._effects
             self._effects = []
-        self._apply(effects)
+        if self.commit_index > self.applied_index:
+            self._apply(effects)
         return effects
 
     def _let_go(self, effects: list[Effect]) -> None:
@@ -339,7 +340,8 @@ class RaftState:
 
     @property
     def may_apply(self) -> bool:
-        return self.is_installed and min(self.commit_index, self.log.durable_index) > self.applied_index
+        applied = self.applied_index
+        return self.commit_index > applied and self.log.durable_index > applied and self.is_installed
 
     def _show_leader(self) -> None:
         shown = (self.term, self.leader.member if self.leader is not None else None)

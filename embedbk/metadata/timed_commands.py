@@ -81,7 +81,8 @@ class TimedCommands:
     @property
     def _digest_due_ns(self) -> int | None:
         """When a digest is due; a single member compares with nobody."""
-        return self.divergence.due_ns if self._log.grace_ns else None
+        due_ns = self.divergence.due_ns
+        return due_ns if due_ns is not None and self._log.grace_ns else None
 
     def _resume_due_ns(self, repairs: RepairIndex) -> int | None:
         return None if self._is_resuming else self.postponing.due_ns(repairs)

@@ -61,7 +61,7 @@ MUTANTS = (
         "log-thread-not-woken",
         "METADATA.md",
         "what a member has queued for its log waits for the next time that somebody wakes the thread which writes it",
-        ((_NODE, "                self.store.kick()\n", "                pass\n"),),
+        ((_NODE, "            self.store.kick()\n", "            pass\n"),),
         ("tests/metadata/test_node.py::test_a_threaded_journal_wakes_the_loop",),
     ),
     Mutant(
