@@ -21,7 +21,15 @@ from embedbk.client.iterating import iterate
 from embedbk.client.log_reading import LogReading
 from embedbk.client.truncating import pin
 from embedbk.client.waiting import run_blocking
-from embedbk.errors import EmbedbkError, NoSuchLedger, PeerError, StorageError, Truncated, UsageError
+from embedbk.errors import (
+    EmbedbkError,
+    NoSuchLedger,
+    OperationTimeout,
+    PeerError,
+    StorageError,
+    Truncated,
+    UsageError,
+)
 from embedbk.ids import Position
 
 __all__ = ["SliceTask", "ByteRate", "FileCopied", "check_rate", "copy_slice", "run_copy"]
@@ -94,7 +102,7 @@ def copy_slice(log: LogReading, task: SliceTask) -> FilePart:
     Raises:
         Truncated, NoSuchLedger: the entries are gone.
         StorageError: the archive is not there, or cannot be written.
-        EntryUnreadable, NotEnoughBookies: the entries cannot be read now.
+        EntryUnreadable, NotEnoughBookies, OperationTimeout: the entries cannot be read now.
     """
     run = task.run
     run_blocking(pin(log, task.pin_name, task.pin_offset, task.pin_s), "archive")
@@ -112,6 +120,8 @@ def copy_slice(log: LogReading, task: SliceTask) -> FilePart:
                     ledger.set_aside(name)  # A link.
         try:
             return _written(log, task, ledger)
+        except OperationTimeout:
+            raise  # It is an OSError, and no fault of the file: bookies or members did not answer in time.
         except OSError as failed:
             raise StorageError(f"{ledger.path}: entries {run.first}..{run.last}: {failed}") from failed
 

@@ -23,7 +23,7 @@ from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import EmbedbkError, UsageError
+from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 
 __all__ = ["FORMATS", "ImportTask", "Imported", "RecordColumns", "import_files", "stage_rows"]
 
@@ -164,6 +164,8 @@ def stage_rows(log: Log, task: ImportTask) -> tuple[int, int]:
                     rows += batch.num_rows
             except UsageError as refused:
                 raise UsageError(f"{path!r}, behind row {rows - before}: {refused}") from refused
+            except OperationTimeout:
+                raise  # It is an OSError, and no fault of the file: what was appended was not acknowledged in time.
             except (pa.ArrowException, OSError, ValueError) as unread:
                 raise UsageError(
                     f"{path!r}, behind row {rows - before}: it cannot be read as {task.file_format}: {unread}"

@@ -37,7 +37,7 @@ from embedbk.codec.attributes import AttributeKind, claim_of, value_of
 from embedbk.codec.entry_records import EntryRecord, records_in
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import PeerError, StorageError, UsageError
+from embedbk.errors import OperationTimeout, PeerError, StorageError, UsageError
 
 __all__ = ["Restored", "RestoreTask", "restore", "stage_files"]
 
@@ -215,6 +215,8 @@ def stage_files(log: Log, task: RestoreTask) -> int:
         for run, part in task.files:
             try:
                 _append_file(writer, task, run, part)
+            except OperationTimeout:
+                raise  # It is an OSError, and no fault of the file: what was appended was not acknowledged in time.
             except (PeerError, OSError) as damaged:
                 raise StorageError(f"ledger {run.ledger_id}, {part.name}: {damaged}") from damaged
     return writer.ledger_id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset
@@ -11,11 +12,33 @@ from embedbk.archive.jobs import ArchiveReport, archive, set_place
 from embedbk.archive.place import create_place
 from embedbk.client.archiving import archive_records
 from embedbk.client.client import Client
+from embedbk.client.ledger import LedgerWriter
+from embedbk.client.log import Log
+from embedbk.client.splicing import Staging
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.log_archives import ArchiveRecord
+from embedbk.errors import OperationTimeout
 
-__all__ = ["archived", "files_of", "records_of", "rows_in", "write"]
+__all__ = ["Late", "archived", "files_of", "records_of", "rows_in", "write"]
+
+
+class Late(Log):
+    """A log for which ledgers are staged that no bookie answers for."""
+
+    @classmethod
+    def of(cls, log: Log) -> Late:
+        return cls(log._runtime, log.name, log._password)
+
+    def stage(self, staging: Staging) -> LedgerWriter:
+        return _LateWriter(super().stage(staging)._appending)
+
+
+class _LateWriter(LedgerWriter):
+    def _late(self, *_: Any, **__: Any) -> Any:
+        raise OperationTimeout("no answer came in time")
+
+    append_arrow = add_many = add_batch = _late
 
 
 def write(bk: Client, name: str, *counts: int) -> list[int]:

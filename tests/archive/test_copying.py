@@ -30,6 +30,7 @@ from embedbk.client.archiving import archive_records, forget_archive
 from embedbk.client.client import Client
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
+from embedbk.client.reading import Frames
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     Fragment,
@@ -554,6 +555,30 @@ def test_a_log_without_an_archive_and_a_level_without_archives(
     bk.log(name).change(retention_bytes=1 << 40)
     assert bk.log(name).settings().archive == str(place)
     assert bk.log(name).settings().properties == {"a": b"b"}
+
+
+def test_bookies_that_are_late_are_no_fault_of_a_file(bk: Client, name: str, place: Path) -> None:
+    """Seen: "StorageError: .../ledger=7: entries 0..39: no answer came in time", as a time-out is an OSError, too."""
+    write(bk, name, 40)
+    create_place(place)
+    set_place(bk, name, place)
+
+    class Late(LogReading):
+        """Gives some entries; then no bookie answers."""
+
+        async def read(self, *wanted: Any, **how: Any) -> Frames:
+            async for each in super().read(*wanted, **how):
+                yield each
+                raise OperationTimeout("no answer came in time")
+
+    def run(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
+        late = Late.of_id(reading.runtime, str(reading.name), reading.given, reading.password)
+        for task in tasks:
+            yield run_copy(late, task)
+
+    (ledger,) = archive(bk, name, run=run).ledgers
+    assert (ledger.outcome, ledger.why) == ("failed", "OperationTimeout: no answer came in time")
+    assert files_of(place) == [] and archive(bk, name).is_whole
 
 
 # --- Disks --------------------------------------------------------------------------------------------------

@@ -19,7 +19,8 @@ from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import UsageError
+from embedbk.errors import OperationTimeout, UsageError
+from tests.archive.scenes import Late
 from tests.archive.test_commands import command
 
 PLAIN = RecordColumns()
@@ -111,6 +112,18 @@ def test_a_transaction_is_imported_once(bk: Client, name: str, tmp_path: Path) -
     assert first.outcome is not None and first.rows == 2
     assert (again.outcome, again.rows) == (first.outcome._replace(is_replay=True), 0)
     assert [each.value for each in records(bk, name)] == [b"a", b"b"]
+
+
+def test_bookies_that_are_late_are_no_fault_of_a_file(bk: Client, name: str, tmp_path: Path) -> None:
+    """Seen: the file "cannot be read as parquet: no answer came in time", as a time-out is an OSError, too."""
+    path = written(tmp_path, "x", {"value": [b"a", b"b"]})
+
+    def run(log: Log, tasks: Sequence[ImportTask]) -> Iterator[tuple[int, int]]:
+        return (stage_rows(Late.of(log), task) for task in tasks)
+
+    with pytest.raises(OperationTimeout, match=r"^no answer came in time$"):
+        import_files(bk, name, [path], run=run)
+    assert records(bk, name) == []
 
 
 def test_more_files_than_ledgers_of_a_transaction(bk: Client, name: str, tmp_path: Path) -> None:

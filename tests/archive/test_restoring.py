@@ -18,8 +18,8 @@ from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import StorageError, UsageError
-from tests.archive.scenes import archived, records_of, write
+from embedbk.errors import OperationTimeout, StorageError, UsageError
+from tests.archive.scenes import Late, archived, records_of, write
 
 
 def parts_in(bk: Client, name: str) -> list[list[EntryRecord]]:
@@ -189,6 +189,18 @@ def test_a_job_that_dies_between_its_tasks_and_the_splice_appends_nothing(
         restore(bk, into, *source(bk, name), application="backfill", number=1, run=dies)
     assert restore(bk, into, *source(bk, name), application="backfill", number=1).entries == 40
     assert parts_in(bk, into) == parts_in(bk, name)
+
+
+def test_bookies_that_are_late_are_no_fault_of_a_file(bk: Client, name: str, place: Path) -> None:
+    """Seen: "StorageError: ledger 7, 0-39-....parquet: no answer came in time", as a time-out is an OSError, too."""
+    archived(bk, name, place, 40)
+
+    def run(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
+        return (stage_files(Late.of(log), task) for task in tasks)
+
+    with pytest.raises(OperationTimeout, match=r"^no answer came in time$"):
+        restore(bk, f"into-{name}", *source(bk, name), run=run)
+    assert parts_in(bk, f"into-{name}") == []
 
 
 def test_a_log_that_is_gone_comes_back_by_its_files(name: str, place: Path, tmp_path: Path) -> None:
