@@ -12,9 +12,14 @@ from dataclasses import dataclass
 
 from embedbk.client.batches import Batch, Segment
 from embedbk.client.log import Log
+from embedbk.client.log_reading import LogReading
+from embedbk.client.password import Password
+from embedbk.client.waiting import run_blocking
 from embedbk.codec.freed_ledger import Freed
+from embedbk.codec.log_identity import is_minted
 from embedbk.errors import EntryUnreadable, NoSuchLedger, Truncated, UsageError
 from embedbk.ids import NO_ENTRY, Position
+from embedbk.metadata.levels import LEVEL_OF_LOG_IDS
 from embedbk.spark.clients import client_of
 
 __all__ = [
@@ -33,6 +38,7 @@ __all__ = [
     "plan",
     "read",
     "standing",
+    "started",
     "stretch",
 ]
 
@@ -51,6 +57,10 @@ class ReadPlace:
 
     def log(self, name: str) -> Log:
         return client_of(self.cluster).log(name, password=self.password)
+
+    def reading(self, name: str) -> LogReading:
+        """The same for several calls, all of which are about one log, wherever its name leads meanwhile."""
+        return LogReading(client_of(self.cluster)._runtime, name, Password(self.password))
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +101,15 @@ class LogPoint:
     """A place between two entries of a log: everything below `offset` is behind it.
 
     ledger_id, entry_id: where the entry right below it stands, if there is one; a log that was deleted and begun anew
-    has another there.
+    has another there. log_id: which log it is of (P8.12), also where no entry is below it; "": that was not noted.
+    begin: as the end of a micro-batch, where its rows begin if that is not the point at which the one before ended.
     """
 
     offset: int
     ledger_id: int = NO_ENTRY
     entry_id: int = NO_ENTRY
+    log_id: str = ""
+    begin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +166,25 @@ def stretch(
     return first, last, segments
 
 
+def started(place: ReadPlace, name: str, start: Starting) -> LogPoint:
+    """Where a stream begins that has no checkpoint. Raises what `Starting.offset_in` raises."""
+    log = place.reading(name)
+    run_blocking(log.listed(), "spark")
+    if (wanted := start.offset_in(place, name)) is not None:
+        return LogPoint(wanted, log_id=_identity(log))
+    return _begin(log) if start.word == EARLIEST else end_of(place, name)[0]
+
+
 def end_of(place: ReadPlace, name: str, above: LogPoint | None = None) -> tuple[LogPoint, list[Segment]]:
-    """How far the log may be read now, and its ledgers from `above` on, which is at or below that."""
-    segments = place.log(name).segments(None if above is None else above.offset)
-    reached = _end_in(segments)
+    """How far the log may be read now, and its ledgers from `above` on, which is at or below that.
+
+    Raises NoSuchLedger: `above` is of another log; `standing` tells what follows.
+    """
+    log = place.reading(name)
+    segments = run_blocking(log.segments(None if above is None else above.offset), "spark")
+    if above is not None and _is_of_another(above, log):
+        raise NoSuchLedger(_anew(name, above), definite=False)
+    reached = _end_in(segments, _identity(log))
     return above if above is not None and reached.offset <= above.offset else reached, segments
 
 
@@ -164,20 +192,44 @@ def _first_of(segments: Sequence[Segment]) -> int:
     return segments[0].first_offset if segments else 0
 
 
-def _end_in(segments: Sequence[Segment]) -> LogPoint:
+def _end_in(segments: Sequence[Segment], log_id: str = "") -> LogPoint:
     for each in reversed(segments):
         if each.last_entry >= 0:
-            return _behind(each, each.last_entry)
-    return LogPoint(_first_of(segments))
+            return _behind(each, each.last_entry, log_id)
+    return LogPoint(_first_of(segments), log_id=log_id)
 
 
 def begin(place: ReadPlace, name: str) -> LogPoint:
     """Where the log begins."""
-    return LogPoint(_first_of(place.log(name).segments()))
+    return _begin(place.reading(name))
 
 
-def _behind(segment: Segment, entry_id: int) -> LogPoint:
-    return LogPoint(segment.first_offset + entry_id + 1, segment.ledger_id, entry_id)
+def _begin(log: LogReading) -> LogPoint:
+    segments = run_blocking(log.segments(), "spark")
+    return LogPoint(_first_of(segments), log_id=_identity(log))
+
+
+def _behind(segment: Segment, entry_id: int, log_id: str) -> LogPoint:
+    return LogPoint(segment.first_offset + entry_id + 1, segment.ledger_id, entry_id, log_id)
+
+
+def _identity(log: LogReading) -> str:
+    """The id of a log that was found. Empty below the level of ids, where a log that is begun anew has the same one."""
+    log_id = str(log.name)
+    return log_id if is_minted(log_id) or log.runtime.has_level(LEVEL_OF_LOG_IDS) else ""
+
+
+def _is_of_another(point: LogPoint, log: LogReading) -> bool:
+    """Whether the point is known to be of another log than this one, which was found."""
+    return point.log_id not in ("", _identity(log) or point.log_id)
+
+
+def _anew(name: str, point: LogPoint) -> str:
+    if point.entry_id == NO_ENTRY:
+        told = f"it is not the log with the id {point.log_id}, of which offset {point.offset} was to be read next"
+    else:
+        told = f"ledger {point.ledger_id}, up to which it was read, is not in it at offset {point.offset - 1}"
+    return f"log {name!r}: {told}"
 
 
 def standing(place: ReadPlace, name: str, point: LogPoint, *, may_lose: bool) -> LogPoint:
@@ -189,44 +241,45 @@ def standing(place: ReadPlace, name: str, point: LogPoint, *, may_lose: bool) ->
         Truncated: what comes next is gone; says from where to where.
         NoSuchLedger: the log was deleted and begun anew.
     """
-    log = place.log(name)
+    log = place.reading(name)
+    run_blocking(log.listed(), "spark")
     try:
-        found = _stands_at(log, point)
+        found = not _is_of_another(point, log) and _stands_at(log, point)
     except Truncated as gone:
-        first = gone.first_offset if gone.first_offset is not None else begin(place, name).offset
+        first = gone.first_offset if gone.first_offset is not None else _begin(log).offset
         lost = f"log {name!r}: its offsets {point.offset} to {first - 1} were truncated and cannot be read"
         if not may_lose:
             error = Truncated(lost, hint='read on from where it begins: option("failOnDataLoss", "false")')
             error.first_offset = first
             raise error from gone
         logger.warning("%s; reading goes on at offset %d", lost, first)
-        return LogPoint(first)
+        return LogPoint(first, log_id=_identity(log))
     if found:
         return point
-    anew = f"log {name!r}: ledger {point.ledger_id}, up to which it was read, is not in it at offset {point.offset - 1}"
+    anew = _anew(name, point)
     if not may_lose:
         raise NoSuchLedger(
-            f"{anew}: the log was deleted and begun anew",
+            f"{anew}: the log was deleted and begun anew, or the name is another log's by now",
             hint='a new checkpoint reads the new one from its start, and so does option("failOnDataLoss", "false")',
         )
     logger.warning("%s; reading goes on at its start", anew)
-    return begin(place, name)
+    return _begin(log)
 
 
-def _stands_at(log: Log, point: LogPoint) -> bool:
+def _stands_at(log: LogReading, point: LogPoint) -> bool:
     """Whether the entry below the point is the one that it names; True where that was truncated, or it names none."""
     if point.entry_id == NO_ENTRY:
-        log.segments(point.offset)
+        run_blocking(log.segments(point.offset), "spark")
         return True
     try:
-        segments = log.segments(point.offset - 1)
+        segments = run_blocking(log.segments(point.offset - 1), "spark")
     except Truncated as gone:
         if gone.first_offset != point.offset:
             raise
         return True
     for each in segments:
         if each.last_entry >= 0:  # Its LAC may be reported lower than before; its place does not change.
-            return _behind(each, point.offset - 1 - each.first_offset) == point
+            return (each.ledger_id, point.offset - 1 - each.first_offset) == (point.ledger_id, point.entry_id)
     return False
 
 
@@ -245,6 +298,8 @@ def plan(name: str, segments: Sequence[Segment], start: LogPoint, end: LogPoint)
             f"{sum(each.entry_count for each in ranges)}",
             hint="read again when more bookies of its last ledger answer",
         )
+    if ranges and end.ledger_id not in (NO_ENTRY, ranges[-1].ledger_id):
+        raise NoSuchLedger(f"{_anew(name, end)}: the log was deleted and begun anew just now")
     return ranges
 
 
@@ -272,7 +327,7 @@ def admitted(
         if count == 0 and reached.offset == start.offset:
             count = 1
         if count > 0:
-            reached = _behind(each, first + count - 1)
+            reached = _behind(each, first + count - 1, end.log_id)
         if first + count - 1 < last:
             break
     return reached

@@ -1,8 +1,8 @@
 """`spark.readStream.format("embedbk")`: micro-batches of logs, each between two points that never change.
 
-An offset of the checkpoint is, for each log, how many entries are behind it, and where the last of them stands; so a
-log that was deleted and begun anew is distinguished from the one that was read. Between calls nothing is kept that a
-restart would need: Spark makes the reader again and continues from its checkpoint.
+An offset of the checkpoint is, for each log, how many entries are behind it, where the last of them stands, and the id
+of the log; so a log that was deleted and begun anew is distinguished from the one that was read. Between calls nothing
+is kept that a restart would need: Spark makes the reader again and continues from its checkpoint.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -26,12 +27,13 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from embedbk.client.batches import Segment
-from embedbk.errors import EmbedbkError, NoSuchLedger, UsageError
+from embedbk.codec.log_identity import is_log_id
+from embedbk.errors import EmbedbkError, NoSuchLedger, Truncated, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY
 from embedbk.spark import reading
 from embedbk.spark.options import SourceOptions
 from embedbk.spark.partitions import RangePartition, logs_of, read_partition, split
-from embedbk.spark.reading import EARLIEST, LogPoint
+from embedbk.spark.reading import LogPoint
 from embedbk.spark.saying import briefly
 
 __all__ = ["EmbedbkStreamReader"]
@@ -58,16 +60,8 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @briefly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        points = {}
         place, start = self.options.place, self.options.start
-        for name in logs_of(self.options):
-            if (wanted := start.offset_in(place, name)) is not None:
-                points[name] = LogPoint(wanted)
-            elif start.word == EARLIEST:
-                points[name] = reading.begin(place, name)
-            else:
-                points[name] = reading.end_of(place, name)[0]
-        return _encode(points)
+        return _encode({name: reading.started(place, name, start) for name in logs_of(self.options)})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Spark knows no limit of both; where both are given, `latestOffset` keeps the other one, too."""
@@ -87,7 +81,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         new meanwhile."""
         points = self._points(start)
         try:
-            return _encode({**points, **self._latest(points, limit)})
+            return _encode(self._latest(points, limit))
         except EmbedbkError as error:
             # One of several was deleted behind the listing, which does not have it next time.
             is_one_less = isinstance(error, NoSuchLedger) and self.options.may_lose and not self.options.names
@@ -154,7 +148,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where reading continues behind a point of the checkpoint: usually there."""
         if point is None:
             return reading.begin(self.options.place, name)  # A log that has come since.
-        if self._checked.get(name) == point:
+        if point.log_id and self._checked.get(name) == point:  # `_look` compares the id of the log each time.
             return point
         found = reading.standing(self.options.place, name, point, may_lose=self.options.may_lose)
         if found == point:
@@ -168,7 +162,7 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         options = self.options
         is_new = self._checked.get(name) == last  # `_latest` has just found it; else Spark runs it again.
-        first = self._standing(name, began)
+        first = self._first(name, began, last)
         # Where another log has its name by now the next micro-batch begins with that, and here is nothing to read.
         if first.offset >= last.offset or not (is_new or self._still_stands(name, last)):
             return []
@@ -180,13 +174,32 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for part in split(whole, options.rows_per_partition)
         ]
 
+    def _first(self, name: str, began: LogPoint | None, last: LogPoint) -> LogPoint:
+        """Where the rows of a micro-batch begin, also of one that runs again: the same rows, or an error."""
+        if last.begin is not None and last != began:
+            if began is not None and not self.options.may_lose:
+                self._standing(
+                    name, began
+                )  # A loss was passed over, which the options do not allow any more.
+            return self._standing(name, LogPoint(last.begin, log_id=last.log_id))
+        first = self._standing(name, began)
+        if began is None and first.offset > 0 and last.entry_id != NO_ENTRY and not self.options.may_lose:
+            error = Truncated(
+                f"log {name!r} begins at offset {first.offset}, and was new in a micro-batch that an earlier build "
+                "planned: from which offset on it had its rows nobody can tell",
+                hint='read on from where it begins: option("failOnDataLoss", "false")',
+            )
+            error.first_offset = first.offset
+            raise error
+        return first
+
     def _still_stands(self, name: str, point: LogPoint) -> bool:
         """Whether the log is the one that the point was taken from. Not kept: the next micro-batch begins there."""
         found = reading.standing(self.options.place, name, point, may_lose=self.options.may_lose)
         return found == point
 
-    def _latest(self, points: Points, limit: ReadLimit) -> Points:
-        began = {name: self._standing(name, points.get(name)) for name in logs_of(self.options)}
+    def _latest(self, before: Points, limit: ReadLimit) -> Points:
+        began, points = self._began(before)
         for name, point in began.items():
             self._keep(name, point)
         found = self._look(began)
@@ -196,18 +209,35 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reached = {name: end for name, (end, _) in found.items()}
         rows, byte_count = self._limits(limit)
         if isinstance(limit, ReadMinRows) and _rows(began, found) < limit.min_rows and self._target is None:
-            return {}
+            return before
         total = _rows(began, found)
-        taken = {name: point for name, point in began.items() if point != points.get(name)}
+        taken = {
+            name: replace(point, begin=point.offset)
+            for name, point in began.items()
+            if point != points.get(name)
+        }
         for name, (end, segments) in found.items():
             share = (end.offset - began[name].offset) / total if total else 0.0
             if share > 0:
                 shares = [None if most is None else max(1, int(most * share)) for most in (rows, byte_count)]
                 end = reading.admitted(segments, began[name], end, *shares)
+                taken[name] = replace(end, begin=taken[name].begin if name in taken else None)
                 # The admitted end begins the next batch: no need to look it up again.
-                self._checked[name] = end
-                taken[name] = end
-        return taken
+                self._checked[name] = taken[name]
+        return {**points, **taken}
+
+    def _began(self, points: Points) -> tuple[Points, Points]:
+        """Where reading goes on in each log; and the points without those of a log that has another name by now. It is
+        new under that name, and goes on where it was read up to."""
+        began = {name: self._standing(name, points.get(name)) for name in logs_of(self.options)}
+        formerly = {each.log_id: name for name, each in points.items() if each.log_id}
+        left = set()
+        for name, point in began.items():
+            if name not in points and (former := formerly.get(point.log_id)) is not None:
+                began[name] = self._standing(name, points[former])
+                left.add(former)
+        left -= began.keys()
+        return began, {name: point for name, point in points.items() if name not in left}
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         """Rows and bytes. Where Spark takes all, no limit of ours holds."""
@@ -220,8 +250,14 @@ class EmbedbkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, began: Points) -> dict[str, tuple[LogPoint, list[Segment]]]:
         found = {}
         for name, point in began.items():
-            end, segments = reading.end_of(self.options.place, name, point)
+            try:
+                end, segments = reading.end_of(self.options.place, name, point)
+            except NoSuchLedger:
+                self._checked.pop(name, None)
+                raise
             target = None if self._target is None else self._target.get(name, point)
+            if target is not None and target.log_id != end.log_id and end.log_id:
+                target = point  # It has come, or was begun anew, since the query began.
             if target is not None and target.offset < end.offset:
                 end = target if target.offset > point.offset else point
             found[name] = end, segments
@@ -250,10 +286,14 @@ def _rows(began: Points, found: dict[str, tuple[LogPoint, list[Segment]]]) -> in
 
 
 def _encode(points: Points) -> dict[str, Any]:
-    logs = {
-        name: {"offset": each.offset, "ledger": each.ledger_id, "entry": each.entry_id}
-        for name, each in sorted(points.items())
-    }
+    logs = {}
+    for name, each in sorted(points.items()):
+        told: dict[str, Any] = {"offset": each.offset, "ledger": each.ledger_id, "entry": each.entry_id}
+        if each.log_id:
+            told["id"] = each.log_id
+        if each.begin is not None:
+            told["begin"] = each.begin
+        logs[name] = told
     return {"v": VERSION, "logs": logs}
 
 
@@ -270,6 +310,8 @@ def _decode(offset: dict[str, Any]) -> Points:
                 _number(each["offset"], 0),
                 _number(each["ledger"], NO_ENTRY),
                 _number(each["entry"], NO_ENTRY),
+                _log_id(each.get("id", "")),
+                None if each.get("begin") is None else _number(each["begin"], 0),
             )
             for name, each in offset["logs"].items()
         }
@@ -278,6 +320,13 @@ def _decode(offset: dict[str, Any]) -> Points:
             f"the checkpoint has the offset {offset!r}, which is none of this source",
             hint="use a checkpoint directory of its own for each query",
         ) from not_ours
+
+
+def _log_id(told: object) -> str:
+    """Raises ValueError: no id of a log, and not empty, as what an earlier build wrote."""
+    if not isinstance(told, str) or (told and not is_log_id(told)):
+        raise ValueError(told)
+    return told
 
 
 def _number(told: object, least: int) -> int:

@@ -137,7 +137,7 @@ def test_the_point_of_a_log_that_was_truncated_says_what_is_lost(bk: Client) -> 
     with pytest.raises(Truncated, match="offsets 3 to 6 were truncated") as told:
         standing(place, "cut", early, may_lose=False)
     assert told.value.first_offset == 7 and "failOnDataLoss" in told.value.hint
-    assert standing(place, "cut", early, may_lose=True) == LogPoint(7)
+    assert standing(place, "cut", early, may_lose=True) == LogPoint(7, log_id=bk.log("cut").log_id())
 
 
 def test_a_log_that_was_begun_anew_is_told_from_the_one_that_was_read(bk: Client) -> None:
@@ -148,4 +148,19 @@ def test_a_log_that_was_begun_anew_is_told_from_the_one_that_was_read(bk: Client
     write(bk, "anew", 9)
     with pytest.raises(NoSuchLedger, match="deleted and begun anew"):
         standing(place, "anew", point, may_lose=False)
-    assert standing(place, "anew", point, may_lose=True) == begin(place, "anew") == LogPoint(0)
+    start = LogPoint(0, log_id=bk.log("anew").log_id())
+    assert standing(place, "anew", point, may_lose=True) == begin(place, "anew") == start
+    with pytest.raises(NoSuchLedger, match="is not in it at offset 6") as moment:
+        end_of(place, "anew", point)
+    assert not moment.value.definite, "the next look tells what follows"
+
+
+def test_a_plan_whose_end_another_ledger_has_is_none(bk: Client) -> None:
+    """The log was begun anew since the end was looked up: what stands at its offsets now was not planned."""
+    place = write(bk, "swapped", 7)
+    end, _ = end_of(place, "swapped")
+    bk.delete_log("swapped")
+    write(bk, "swapped", 9)
+    segments = bk.log("swapped").segments()
+    with pytest.raises(NoSuchLedger, match=f"ledger {end.ledger_id}, up to which it was read, is not in it"):
+        plan("swapped", segments, LogPoint(0), end)

@@ -305,6 +305,167 @@ def test_a_deleted_log_of_several_ends_a_stream_only_where_losses_do(bk: Client)
         Engine(told, checkpoint).batch()
 
 
+def of_prefix(bk: Client, prefix: str, **more: str) -> dict[str, str]:
+    told = {**options(bk, "", pinSeconds="0"), "logPrefix": prefix, **more}
+    del told["log"]
+    return told
+
+
+def without_ids(offset: dict[str, Any]) -> dict[str, Any]:
+    """As an earlier build wrote it."""
+    logs = {
+        name: {each: told[each] for each in ("offset", "ledger", "entry")}
+        for name, told in offset["logs"].items()
+    }
+    return {**offset, "logs": logs}
+
+
+@pytest.mark.parametrize("may_lose", [False, True])
+def test_a_log_that_was_new_in_a_micro_batch_has_the_same_rows_when_that_runs_again(
+    bk: Client, may_lose: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SPARK.md, "rows never change". Seen: truncated meanwhile, it had fewer rows, and nothing said so."""
+    prefix = f"rerun-{may_lose}-"
+    told = of_prefix(bk, prefix, failOnDataLoss=str(not may_lose).lower())
+    write(bk, f"{prefix}a", 3)
+    engine = Engine(told)
+    engine.batch()
+    write(bk, f"{prefix}b", 7, 5, 1)
+    start, rows = engine.start, engine.batch()
+    assert offsets(rows) == list(range(13))
+    fresh = Engine(told, json.dumps(start))
+    assert list(fresh.rows(start, engine.start)) == rows
+    bk.log(f"{prefix}b").truncate(7)
+    fresh = Engine(told, json.dumps(start))
+    if not may_lose:
+        with pytest.raises(Truncated, match="offsets 0 to 6 were truncated"):
+            list(fresh.rows(start, engine.start))
+        with pytest.raises(Truncated, match=r"begins at offset 7, .* an earlier build planned"):
+            list(fresh.rows(start, without_ids(engine.start)))
+        return
+    assert list(fresh.rows(start, engine.start)) == rows[7:]
+    assert "offsets 0 to 6 were truncated" in caplog.text
+    assert list(fresh.rows(start, without_ids(engine.start))) == rows[7:]
+
+
+def test_a_micro_batch_that_passed_over_a_loss_has_the_same_rows_when_it_runs_again(bk: Client) -> None:
+    """Its offset says where its rows begin, also behind an undo of the truncation."""
+    write(bk, "loss", 7, 5, 1)
+    told = options(bk, "loss", pinSeconds="0", maxRowsPerTrigger="3")
+    engine = Engine({**told, "failOnDataLoss": "false"})
+    engine.batch()
+    bk.log("loss").truncate(7)
+    start, rows = engine.start, engine.batch()
+    assert offsets(rows) == [7, 8, 9]
+    with pytest.raises(Truncated, match="offsets 3 to 6 were truncated"):
+        list(Engine(told, json.dumps(start)).rows(start, engine.start))
+    bk.log("loss").undelete()
+    assert bk.log("loss").segments()[0].first_offset == 0
+    for may_lose in ("true", "false"):
+        again = Engine({**told, "failOnDataLoss": may_lose}, json.dumps(start))
+        assert list(again.rows(start, engine.start)) == rows
+
+
+@pytest.mark.parametrize("start", ["earliest", "5"])
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+def test_a_checkpoint_in_front_of_its_first_row_is_of_one_log_too(bk: Client, start: str, how: str) -> None:
+    """P8.12: the id tells it. Seen: rows of the new log below that offset were passed over, and nothing said so."""
+    name = f"first-{start}-{how}"
+    write(bk, name, 7)
+    told = options(bk, name, pinSeconds="0", startingOffsets=start)
+    engine = Engine(told)
+    checkpoint = engine.checkpoint
+    if how == "deleted":
+        bk.delete_log(name)
+    else:
+        bk.log(name).rename(f"{name}-before")
+    write(bk, name, 9)
+    for each in (engine, Engine(told, checkpoint)):
+        with pytest.raises(NoSuchLedger, match=r"is not the log with the id .*or the name is another log's"):
+            each.batch()
+    anew = Engine({**told, "failOnDataLoss": "false"}, checkpoint)
+    assert offsets(anew.batch()) == list(range(9))
+    fresh = Engine({**told, "failOnDataLoss": "false"}, checkpoint)
+    assert offsets(list(fresh.rows(json.loads(checkpoint), anew.start))) == list(range(9)), "it runs again"
+
+
+def test_a_log_that_is_begun_anew_while_a_micro_batch_is_planned_gives_it_no_rows(bk: Client) -> None:
+    """Seen: it had the rows of the new log, under the offsets of the old one."""
+    write(bk, "between", 7)
+    engine = Engine(options(bk, "between", pinSeconds="0"))
+    end = engine.reader.latestOffset(engine.start, engine.reader.getDefaultReadLimit())
+    bk.delete_log("between")
+    write(bk, "between", 9)
+    with pytest.raises(NoSuchLedger, match="deleted and begun anew"):
+        list(engine.rows(engine.start, end))
+
+
+@pytest.mark.parametrize("may_lose", ["true", "false"])
+def test_a_log_that_is_begun_anew_beside_an_idle_stream_is_found_at_the_next_look(
+    bk: Client, may_lose: str
+) -> None:
+    """Its end was checked before; the id of the log is compared all the same."""
+    name = f"idle-{may_lose}"
+    write(bk, name, 7)
+    engine = Engine(options(bk, name, pinSeconds="0", failOnDataLoss=may_lose))
+    assert [len(engine.batch()) for _ in range(3)] == [7, 0, 0]
+    bk.delete_log(name)
+    write(bk, name, 9)
+    before = engine.checkpoint
+    assert engine.batch() == [] and engine.checkpoint == before, "the next look tells what follows"
+    if may_lose == "true":
+        with pytest.raises(NoSuchLedger, match="deleted and begun anew"):
+            engine.batch()
+        return
+    assert offsets(engine.batch()) == list(range(9))
+    told = json.loads(engine.checkpoint)["logs"][name]
+    assert (told["begin"], told["id"]) == (0, bk.log(name).log_id())
+
+
+def test_what_is_available_now_is_of_the_log_that_there_was(bk: Client) -> None:
+    """Seen: up to the end that the former log had the new one was read, and its rest by the next query."""
+    write(bk, "now-anew", 7)
+    told = options(bk, "now-anew", pinSeconds="0", failOnDataLoss="false", maxRowsPerTrigger="3")
+    engine = Engine(told)
+    engine.reader.prepareForTriggerAvailableNow()
+    assert offsets(engine.batch()) == [0, 1, 2]
+    bk.delete_log("now-anew")
+    write(bk, "now-anew", 9)
+    assert [engine.batch() for _ in range(3)] == [[], [], []]
+    assert offsets(Engine({**told, "maxRowsPerTrigger": "9"}, engine.checkpoint).batch()) == list(range(9))
+
+
+def test_a_log_of_several_that_is_renamed_goes_on_where_it_was_read_up_to(bk: Client) -> None:
+    """P8.12: it is the same log. Seen: all its rows came once more, under the new name."""
+    write(bk, "named-a", 7)
+    told = of_prefix(bk, "named-")
+    engine = Engine(told)
+    assert len(engine.batch()) == 7
+    bk.log("named-a").rename("named-b")
+    write(bk, "named-b", 2)
+    start, rows = engine.start, engine.batch()
+    assert [row[:2] for row in rows] == [("named-b", 7), ("named-b", 8)]
+    assert list(Engine(told, json.dumps(start)).rows(start, engine.start)) == rows
+    assert list(engine.start["logs"]) == ["named-b"]
+    write(bk, "named-a", 3)  # Another log, which is new here.
+    assert [row[:2] for row in engine.batch()] == [("named-a", 0), ("named-a", 1), ("named-a", 2)]
+    assert Engine(told, engine.checkpoint).batch() == []
+
+
+def test_the_checkpoint_of_an_earlier_build_is_read_on(bk: Client) -> None:
+    """Without an id it is compared as it was then; the next rows bring one."""
+    write(bk, "earlier", 7)
+    told = options(bk, "earlier", pinSeconds="0")
+    engine = Engine(told)
+    engine.batch()
+    old = without_ids(engine.start)
+    engine = Engine(told, json.dumps(old))
+    assert engine.batch() == [] and engine.start == old
+    write(bk, "earlier", 1)
+    assert offsets(engine.batch()) == [7]
+    assert engine.start["logs"]["earlier"]["id"] == bk.log("earlier").log_id()
+
+
 def edited(**told: Any) -> dict[str, Any]:
     return {"v": 1, "logs": {"nothing": {"offset": 1, "ledger": 1, "entry": 0, **told}}}
 
@@ -323,6 +484,9 @@ def edited(**told: Any) -> dict[str, Any]:
         edited(offset=1 << 64),
         edited(ledger=True),
         edited(entry=-2),
+        edited(id=7),
+        edited(id="no id"),
+        edited(begin=-1),
     ],
 )
 def test_a_checkpoint_of_something_else_is_refused(bk: Client, offset: dict[str, Any]) -> None:
