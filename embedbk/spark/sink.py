@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 )
 
 from embedbk.client.splicing import Staging
-from embedbk.errors import UsageError
+from embedbk.errors import EmbedbkError, UsageError
 from embedbk.spark import sinking
 from embedbk.spark.saying import briefly
 from embedbk.spark.sink_options import SinkOptions, sink_options
@@ -126,6 +126,7 @@ class EmbedbkWriter(DataSourceArrowWriter):
 
     @briefly
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Raises EmbedbkError: a task gave no message; nothing was written."""
         sinking.commit(self.options, self.staging, _outputs(messages))
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -151,10 +152,10 @@ class EmbedbkStreamWriter(DataSourceStreamArrowWriter):
 
     @briefly
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        query = _query_of(messages)
+        outputs, query = _outputs(messages), _query_of(messages)
         if query:
             staging = self._staging(query, batchId)
-            sinking.commit(self.options, staging, _outputs(messages), partial(_job_of, query))
+            sinking.commit(self.options, staging, outputs, partial(_job_of, query))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         query = _query_of(messages)
@@ -173,7 +174,15 @@ def _job_of(query: str, batch: int) -> bytes:
 
 
 def _outputs(messages: list[WriterCommitMessage | None]) -> list[Output]:
-    return [message.output for message in messages if isinstance(message, OutputMessage)]
+    """Raises EmbedbkError: one is None, as Spark has it of a task that failed; whatever its rows were, they lack."""
+    outputs = [message.output for message in messages if isinstance(message, OutputMessage)]
+    if len(outputs) < len(messages):
+        raise EmbedbkError(
+            f"{len(messages) - len(outputs)} of {len(messages)} tasks gave no answer, and nobody can tell which rows "
+            "they had; nothing was written",
+            hint="run the job again",
+        )
+    return outputs
 
 
 def _query_of(messages: list[WriterCommitMessage | None]) -> str:

@@ -28,7 +28,7 @@ from pyspark.sql.types import (
 from embedbk.client.client import Client
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import UsageError
+from embedbk.errors import EmbedbkError, UsageError
 from embedbk.spark.merging import grouped
 from embedbk.spark.source import EmbedbkSource
 
@@ -300,6 +300,21 @@ def test_a_driver_that_died_before_its_commit_has_written_nothing(bk: Client) ->
     assert bk.log("dies").end() == 0  # There to be staged for, and empty (P8.12).
     query.run(0, rows(b"0"))
     assert values_of(bk, "dies") == [b"0"]
+
+
+def test_a_task_without_an_answer_ends_a_commit(bk: Client) -> None:
+    """Spark's word for a task that failed is None. Seen: what the others had was written, and the commit succeeded."""
+    job, query = Job(options(bk, "untold")), Query(options(bk, "untold"), "q1")
+    for commit in (
+        lambda: job.commit([*job.write(rows(b"told")), None]),
+        lambda: query.commit(0, [*query.write(0, rows(b"told")), None]),
+        lambda: query.commit(0, [None]),
+    ):
+        with pytest.raises(EmbedbkError, match=r"^1 of . tasks gave no answer.*nothing was written"):
+            commit()
+    assert not bk.log_exists("untold")
+    query.run(0, rows(b"told"), rows())
+    assert values_of(bk, "untold") == [b"told"]
 
 
 def test_an_application_that_another_query_holds_is_refused(bk: Client) -> None:
