@@ -125,14 +125,20 @@ class _Directory:
                 os.unlink(name, dir_fd=self.fd)
 
     def settle(self, file: Any, temp: str, name: str) -> None:
-        """Make the file durable, then its name. A failed sync is never tried again: the file is given up.
+        """Make the file durable, then its name. A failed sync is never tried again: the file is given up, and loses a
+        name that may not be durable, which the next job would only have to sync.
 
         Raises FileExistsError: there is a file of this name, which stays.
         """
         file.flush()
         os.fsync(file.fileno())
         os.link(temp, name, src_dir_fd=self.fd, dst_dir_fd=self.fd, follow_symlinks=False)
-        os.fsync(self.fd)
+        try:
+            os.fsync(self.fd)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.set_aside(name)
+            raise
 
     def sync(self) -> None:
         """Make the files' names durable: the job that gave them may have been killed before it synced them."""

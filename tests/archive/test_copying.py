@@ -613,6 +613,33 @@ def test_a_disk_that_is_full_is_said_and_leaves_nothing_that_counts(
     assert archive(bk, name).is_whole and verify_archive(bk, name).code == 0
 
 
+@pytest.mark.parametrize("of", ["0-9-", "_manifest-"])
+def test_a_file_whose_name_was_not_synced_is_given_up(
+    bk: Client, name: str, place: Path, monkeypatch: pytest.MonkeyPatch, of: str
+) -> None:
+    """ "A failed sync is never retried". Seen: the next job took the file as it was, by one more sync of its name."""
+    write(bk, name, 10)
+    create_place(place)
+    set_place(bk, name, place)
+    real, failed = os.fsync, list[int]()
+
+    def fails_once(fd: int) -> None:
+        is_directory = stat.S_ISDIR(os.fstat(fd).st_mode)
+        if is_directory and not failed and any(each.startswith(of) for each in os.listdir(fd)):
+            failed.append(fd)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fails_once)
+        (report,) = archive(bk, name).ledgers
+    assert report.outcome == "failed" and "Input/output error" in report.why
+    assert [path.name for path in place.rglob(f"{of}*")] == []
+    (aside,) = place.rglob("_aside-*")
+    assert of in aside.name
+    assert archive(bk, name).is_whole and verify_archive(bk, name).code == 0
+
+
 def test_a_log_with_a_password_needs_it(bk: Client, name: str, place: Path) -> None:
     with bk.log(name, password=b"secret").writer() as writer:
         writer.append(b"hidden")
