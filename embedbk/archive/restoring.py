@@ -88,7 +88,7 @@ def restore(
     Raises:
         UsageError: nothing is archived there, or there is a gap in the middle.
         StorageError: the archive is not there, or damaged; the message names the file. Or a recorded ledger has no
-            directory there, and begin or end is None. Nothing was appended.
+            directory there, or is being copied anew, and begin or end is None. Nothing was appended.
         What `Log.splice` raises.
     """
     log = client.log(into, password=password)
@@ -135,6 +135,12 @@ def _manifests(
         read = _read_manifests(directory, log_id, ledger_id)
         record = records.get(ledger_id)
         if record is not None and record.state == ArchiveState.COPYING:
+            if read and not is_bounded:
+                raise StorageError(
+                    f"log {log_id!r}: ledger {ledger_id} is being copied anew, or the job that did it died, and no "
+                    "manifest of it counts: all of the log cannot be restored",
+                    hint="archive the log, or say from which offset, and up to which one, is to be restored",
+                )
             continue
         if record is not None:
             name = manifest_name(record.manifest)

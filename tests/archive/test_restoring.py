@@ -17,6 +17,7 @@ from embedbk.archive.restoring import RestoreTask, restore, stage_files
 from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.codec.entry_records import EntryRecord
+from embedbk.codec.log_archives import ArchiveState
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
 from embedbk.errors import OperationTimeout, StorageError, UsageError
 from tests.archive.scenes import Late, archived, records_of, write
@@ -130,6 +131,27 @@ def test_nothing_is_left_out_at_an_end(bk: Client, name: str, place: Path, lost:
     begin, end = {0: (5, 18), 2: (0, 11)}[lost]
     assert restore(bk, into, *source(bk, name), begin=begin, end=end).entries == end - begin
     assert parts_in(bk, into) == parts_in(bk, name)[begin:end]
+
+
+@pytest.mark.parametrize("anew", [0, 1])
+def test_a_ledger_that_is_copied_anew_is_not_left_out_at_an_end(
+    bk: Client, name: str, place: Path, anew: int
+) -> None:
+    """P8.14: it was archived, and no manifest of it counts now. Seen: the others came back, and nothing was said."""
+    archived(bk, name, place, 5, 6)
+    ledger_id = sorted(records_of(bk, name))[anew]
+    (died,) = archive(bk, name, anew=[ledger_id], run=lambda _, __: ()).ledgers
+    assert died.outcome == "failed" and records_of(bk, name)[ledger_id].state == ArchiveState.COPYING
+    into = f"into-{name}"
+    with pytest.raises(StorageError, match=f"ledger {ledger_id} is being copied anew"):
+        restore(bk, into, *source(bk, name))
+    with pytest.raises(UsageError, match="is not archived"):
+        restore(bk, into, *source(bk, name), begin=0, end=11)
+    assert not bk.log_exists(into)
+    begin, end = [(5, 11), (0, 5)][anew]
+    assert restore(bk, into, *source(bk, name), begin=begin, end=end).entries == end - begin
+    assert archive(bk, name).is_whole
+    assert restore(bk, f"{into}-all", *source(bk, name)).entries == 11
 
 
 def test_nothing_is_left_out_in_the_middle(bk: Client, name: str, place: Path) -> None:
