@@ -125,9 +125,7 @@ class SimTransport(Transport):
         found, side = self.links.get(link, (None, 0))
         if found is None:
             return
-        self.inbox = [
-            event for event in self.inbox if event.link != link or not isinstance(event, Received)
-        ]
+        self.inbox = [event for event in self.inbox if event.link != link or not isinstance(event, Received)]
         self._network.end(found, side, reason, f"the peer ended the link: {reason}", 0)
 
     def receive(self, now_ns: int) -> list[TransportEvent]:
