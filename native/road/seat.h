@@ -29,7 +29,7 @@ struct ebk_link_seat {
     uint64_t link;
     uint64_t seating;
     uint32_t slot; /* where the table counts what it answers */
-    uint8_t control[64]; /* the control part of each of its requests (codec/messages.py) */
+    uint8_t control[64]; /* the control part of each of its requests (codec/add_messages.py) */
     uint32_t control_size;
 };
 /* cffi:end */

@@ -24,7 +24,7 @@
 /* In control parts. */
 #define EBK_INCARNATION_BYTES 16u
 #define EBK_STATUS_OK 0u
-#define EBK_LAC_MAX (INT64_MAX / 2) /* codec/messages.py has the reason */
+#define EBK_LAC_MAX (INT64_MAX / 2) /* codec/bookie_fields.py has the reason */
 
 /* A MessagePack number, written as short as it gets, as msgspec writes it. Returns where to go on. */
 static inline uint8_t *ebk_write_count(uint8_t *to, uint64_t value)

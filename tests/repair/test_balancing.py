@@ -363,7 +363,7 @@ def test_what_comes_of_a_mark(verdict: str) -> None:
     scale.run(1)
     is_asked_again = scale.asked.count("mark") > 3
     assert is_asked_again is (verdict in ("full", "silent"))
-    assert scale.core.copying.moved == (3 if verdict == "unknown" else 0)
+    assert scale.core.moved == (3 if verdict == "unknown" else 0)
     scale.verdict = "done"
     scale.run(10)
     assert scale.marks
@@ -373,12 +373,12 @@ def test_the_next_pass_for_room_comes_when_the_round_is_over() -> None:
     """P11.6: room rises late, so a pass that begins at once would move far too much."""
     scale = Scale(UNEVEN, round_ns=100 * SECOND)
     scale.run(20)
-    marked = scale.core.copying.moved
+    marked = scale.core.moved
     scale.marks.clear()
     scale.run(50)
-    assert scale.core.copying.moved == marked
+    assert scale.core.moved == marked
     scale.run(60)
-    assert scale.core.copying.moved > marked
+    assert scale.core.moved > marked
 
 
 def test_a_pass_for_racks_begins_when_a_bookie_is_somewhere_new() -> None:
