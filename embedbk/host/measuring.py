@@ -9,8 +9,7 @@ from collections import deque
 
 from embedbk.metadata.calibration import FETCH_NS, LOAD_NS, Cost, Measured, Often
 from embedbk.metadata.patience import Patience
-from embedbk.metadata.raft_log import entry_bytes
-from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Persist, Timing
+from embedbk.metadata.raft_vocabulary import Body, Heartbeat, HeartbeatReply, Timing
 
 __all__ = ["Measuring"]
 
@@ -67,10 +66,11 @@ class Measuring:
         if due_ns and now_ns >= due_ns:
             self._stall.note(now_ns - due_ns)
 
-    def persist(self, now_ns: int, record: Persist) -> None:
-        self._records.append((record.sequence, now_ns))
+    def persist(self, now_ns: int, sequence: int, size: int) -> None:
+        """A record is queued, with so many bytes of entries."""
+        self._records.append((sequence, now_ns))
         self._sum_up(now_ns)
-        self._second_bytes += sum(map(entry_bytes, record.entries))
+        self._second_bytes += size
 
     def durable(self, now_ns: int, sequence: int) -> None:
         """Everything up to this record is durable."""

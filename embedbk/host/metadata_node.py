@@ -532,7 +532,9 @@ class MetadataNode:
         try:
             self.store.persist(record, kick=False)
             self._has_queued = True
-            self._measuring.persist(now_ns, record)
+            keep, log = record.keep_index, self.log.raft.log
+            size = log.bytes_between(keep + 1, keep + len(record.entries))
+            self._measuring.persist(now_ns, record.sequence, size)
         except StorageError as failed:
             # The log has a gap: this member cannot go on (P7.6).
             self._step_core(JournalFailed(now_ns, str(failed)))

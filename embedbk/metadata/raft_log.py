@@ -109,15 +109,17 @@ class RaftLog:
         return (last_term, last_index) >= (self.last_term, self.last_index)
 
     def append(self, entries: Sequence[Entry]) -> None:
+        last, term, end = self.last_index, self.last_term, self._ends[-1]
         for entry in entries:
-            assert entry.index == self.last_index + 1
-            assert entry.term >= self.last_term
+            assert entry.index == last + 1
+            assert entry.term >= term
+            last, term, end = entry.index, entry.term, end + memory_bytes(entry)
             self._entries.append(entry)
-            self._ends.append(self._ends[-1] + memory_bytes(entry))
-            self.last_index += 1
+            self._ends.append(end)
             if isinstance(entry.body, Configuration):
                 self._configurations.append((entry.index, entry.body))
                 self.configuration = entry.body
+        self.last_index = last
 
     def cut(self, keep_index: int) -> None:
         """Forget everything behind keep_index; the configuration before it holds again."""

@@ -18,8 +18,7 @@ from embedbk.metadata.calibration import (
     Often,
     advise,
 )
-from embedbk.metadata.quorum import MemberId
-from embedbk.metadata.raft_vocabulary import Boot, Entry, Heartbeat, HeartbeatReply, Persist
+from embedbk.metadata.raft_vocabulary import Heartbeat, HeartbeatReply
 
 MS = 1_000_000
 CAP = 64 << 20
@@ -139,8 +138,8 @@ def test_a_turn_is_late_behind_what_was_due_and_not_behind_what_came() -> None:
 
 def test_a_sync_lasts_from_its_record_to_its_durability() -> None:
     measuring = Measuring(0)
-    measuring.persist(0, Persist(1, 1, None, 0, (Entry(1, 1, b"x" * 100),)))
-    measuring.persist(2 * MS, Persist(2, 1, None, 1, ()))
+    measuring.persist(0, 1, 132)
+    measuring.persist(2 * MS, 2, 0)
     measuring.durable(10 * MS, 2)
     assert measured(measuring).syncs == 2
     assert 10 * MS <= measured(measuring).sync_ns <= 11 * MS
@@ -163,12 +162,7 @@ def test_the_rate_is_of_seconds_in_which_something_was_written() -> None:
     """An idle night does not make the log short."""
     measuring = Measuring(0)
     for second in (0, 1, 2, 3600, 3601):
-        entries = tuple(
-            Entry(each, 1, b"x" * 968) for each in range(1, 11)
-        )  # 1,000 bytes each, as the log weighs.
-        measuring.persist(
-            second * 1000 * MS + 1000 * MS, Persist(second + 1, 1, Boot(MemberId("a", b""), b""), 0, entries)
-        )
+        measuring.persist(second * 1000 * MS + 1000 * MS, second + 1, 10_000)
     assert measured(measuring).log_seconds == 4
     assert 10_000 <= measured(measuring).log_bytes_per_s <= 11_000
 
