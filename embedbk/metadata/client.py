@@ -122,17 +122,20 @@ class Client:
 
     def step(self, event: ClientEvent) -> list[ClientEffect]:
         effects: list[ClientEffect] = []
-        self._check_lease(event.now_ns, effects)
+        if self._session is not None and event.now_ns >= self._session.lease_until_ns:
+            self._lose_session("it was not renewed in time", effects)
         if isinstance(event, Connected | Disconnected | MessageReceived) and event.is_for_streams:
             self._watching.on_follower(event, effects)
         else:
             self._HANDLERS[type(event)](self, event, effects)
         has_ended = self._ended is not None
         self._watching.place_streams(event.now_ns, self._seeker, self.session, effects, has_ended=has_ended)
-        self._requests.add_streams(self._watching.requests)
-        self._watching.requests.clear()
+        if self._watching.requests:
+            self._requests.add_streams(self._watching.requests)
+            self._watching.requests.clear()
         self._pump(event.now_ns, effects)
-        self._seek(event.now_ns, effects)
+        if self._seeker.dial_at_ns is not None or self._owed_ns is not None:
+            self._seek(event.now_ns, effects)
         return effects
 
     def seek(self, endpoints: Sequence[str]) -> None:
@@ -261,10 +264,6 @@ class Client:
         """Whether the session certainly lives at this time, which may be later than that of the last step."""
         session = self._session
         return session is not None and session.is_leased(now_ns)
-
-    def _check_lease(self, now_ns: int, effects: list[ClientEffect]) -> None:
-        if self._session is not None and now_ns >= self._session.lease_until_ns:
-            self._lose_session("it was not renewed in time", effects)
 
     def _lose_session(self, reason: str, effects: list[ClientEffect]) -> None:
         assert self._session is not None
