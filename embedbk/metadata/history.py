@@ -85,16 +85,10 @@ class History:
     def trim(self) -> None:
         """Drop changes beyond the bounds, as far as that is allowed."""
         while self.bytes > self._bytes_max or self.count > self._changes_max:
-            may_go = self._newest - 1 if self.hold is None else min(self._newest - 1, self.hold)
-            is_heavy = self.bytes > self._bytes_max
-            found = [
-                (folder.bytes if is_heavy else folder.changes, -folder.revisions[0], name)
-                for name, folder in self._folders.items()
-                if folder.revisions and folder.revisions[0] <= may_go
-            ]
-            if not found:
+            found = self._fullest(is_heavy=self.bytes > self._bytes_max)
+            if found is None:
                 break
-            self._let_go(self._folders[max(found)[2]])
+            self._let_go(found)
         while len(self._folders) > FOLDERS_MAX:
             name, folder = min(self._folders.items(), key=lambda item: (item[1].changes, item[1].floor))
             if folder.revisions and self.hold is not None and folder.revisions[-1] > self.hold:
@@ -107,15 +101,30 @@ class History:
             self.floor = max(self.floor, self._others_floor)
             del self._folders[name]
 
+    def _fullest(self, *, is_heavy: bool) -> _Folder | None:
+        """The folder with most changes, or bytes, whose oldest change may go; of equal ones the one that holds the
+        oldest."""
+        may_go = self._newest - 1 if self.hold is None else min(self._newest - 1, self.hold)
+        fullest: _Folder | None = None
+        most = oldest = 0
+        chosen = ""
+        for name, folder in self._folders.items():
+            if not folder.revisions or (first := folder.revisions[0]) > may_go:
+                continue
+            size = folder.bytes if is_heavy else folder.changes
+            if fullest is None or size > most or (size == most and (-first, name) > (-oldest, chosen)):
+                fullest, most, oldest, chosen = folder, size, first, name
+        return fullest
+
     def _let_go(self, folder: _Folder) -> None:
         """Drop the oldest revision of a folder."""
         revision = folder.revisions.popleft()
-        gone: set[str] = set()
+        rest: tuple[Record, ...] = ()
         for record in self._changes[revision]:
             known = folder.by_key.get(record.key)
             if known is None:
-                continue  # The record is in another folder.
-            gone.add(record.key)
+                rest += (record,)  # It is in another folder.
+                continue
             weight = _weight(record)
             folder.bytes -= weight
             folder.changes -= 1
@@ -125,7 +134,6 @@ class History:
             if not known:
                 del folder.by_key[record.key]
                 folder.keys.remove(record.key)
-        rest = tuple(record for record in self._changes[revision] if record.key not in gone)
         if rest:
             self._changes[revision] = rest
         else:

@@ -727,8 +727,8 @@ MUTANTS = (
         (
             (
                 _HISTORY,
-                "                (folder.bytes if is_heavy else folder.changes, -folder.revisions[0], name)\n",
-                "                (0 if is_heavy else 0, -folder.revisions[0], name)\n",
+                "            size = folder.bytes if is_heavy else folder.changes\n",
+                "            size = 0\n",
             ),
         ),
         (_HISTORIES + "what_is_put_elsewhere_takes_nothing_from_a_quiet_folder",),
