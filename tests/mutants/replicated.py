@@ -269,7 +269,7 @@ MUTANTS = (
         "a-load-forgets-the-log",
         "P8.12",
         "a copy that loaded a snapshot of the build before does not know of which log its state is",
-        ((_SQLITE, "            _put_log(saved, self.log_id)\n", ""),),
+        ((_SQLITE, "                _put_log(saved, self.log_id)\n", ""),),
         (_IDENTITY + "a_file_keeps_its_log_through_a_load",),
     ),
 )

@@ -53,6 +53,21 @@ class Words(StateMachine):
         self.words, self.offset = b"".join(parts).decode().split(), offset
 
 
+class AskedWords(Words):
+    """Counts how often it is asked where it stands."""
+
+    asked, _offset = 0, 0
+
+    @property
+    def offset(self) -> int:
+        self.asked += 1
+        return self._offset
+
+    @offset.setter
+    def offset(self, offset: int) -> None:
+        self._offset = offset
+
+
 @pytest.fixture
 def cluster() -> Iterator[Cluster]:
     with Cluster(seed=1, bookies=3) as made:
@@ -155,17 +170,18 @@ def test_reads_behind_a_confirmation_are_linearizable(cluster: Cluster) -> None:
 
 
 def test_who_follows_waits_behind_confirmations(cluster: Cluster) -> None:
-    """They are no commands: a copy that has read them has nothing new, and waits for what comes."""
-    first, second = copy(cluster, "a"), copy(cluster, "b")
+    """They are no commands: a copy that has read them has nothing new, and waits for what comes, without asking on."""
+    machine = AskedWords()
+    first, second = copy(cluster, "a"), Replica(cluster.client("b"), NAME, machine)
     with first.lead() as leader:
         leader.submit(b"one")
         for _ in range(3):
             leader.confirm()
         cluster.run_for(1)
         assert second.follow().offset == 1
-        began_s = cluster.now_s
+        began_s, machine.asked = cluster.now_s, 0
         assert second.follow(5.0).offset == 1
-        assert cluster.now_s >= began_s + 5
+        assert cluster.now_s >= began_s + 5 and machine.asked < 50
         assert leader.submit(b"two") == 2
         assert second.follow(5.0).offset == 5 and words(second) == "one two"
 
