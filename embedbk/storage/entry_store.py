@@ -290,11 +290,14 @@ class NativeEntryStore:
 
     # --- Flush -------------------------------------------------------------------------------------------
 
-    def freeze(self, states: bytes, mark: int, journal_marks: Sequence[int] = ()) -> bool:
+    def freeze(self, states: bytes | memoryview, mark: int, journal_marks: Sequence[int] = ()) -> bool:
         """Freeze this half: puts go to the other one from now on. False while the last frozen half is not released.
 
         states: of the ledgers that changed since the last freeze. mark: every journal record up to it is durable;
         journal_marks: how far each journal is then, where there are several.
+
+        Raises:
+            MemoryRefused: nothing was frozen, and it may be tried again.
         """
         marks = ffi.new("uint64_t[]", list(journal_marks))
         code = lib.ebk_store_freeze(
@@ -302,15 +305,24 @@ class NativeEntryStore:
         )
         if code == lib.EBK_FULL:
             return False
+        if code == lib.EBK_NO_MEMORY:
+            raise MemoryRefused(f"write cache: {code_text(code)}")
         check(code, "write cache")
         return True
 
     def flush(self, *, threaded: bool = True) -> None:
         """Write the frozen half, one entry log in each directory that takes part; `fileno` becomes readable when all
-        of them ended. After a failure it may be called again, and writes other files."""
+        of them ended. After a failure it may be called again, and writes other files.
+
+        Raises:
+            DeviceFull: it had no memory, and nothing was begun.
+        """
         start = lib.ebk_store_flush_start if threaded else lib.ebk_store_flush_now
         chosen = sum(1 << number for number in self.directories.choose())
-        check(start(self._store, chosen), f"flush in {self._where()}")
+        code = start(self._store, chosen)
+        if code == lib.EBK_NO_MEMORY:
+            raise DeviceFull(f"flush in {self._where()}: {code_text(code)}")
+        check(code, f"flush in {self._where()}")
 
     def flush_until_done(self, *, threaded: bool = True) -> None:
         """Write the frozen half, in other directories where one fails, and wait for it; for a start.

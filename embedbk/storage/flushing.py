@@ -13,6 +13,9 @@ that a bookie does with its storage to `bookie_storage`.
 
 A frozen half is freed only when the journals are past everything that was put into it, because the journals' queues
 borrow those bytes.
+
+Where memory is refused nothing is frozen, and the states stay in the table: the freeze waits, as a flush does that
+found no room.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import time
 from collections.abc import Callable
 
 from embedbk.errors import StorageError, ensure
-from embedbk.ports.entry_store import DeviceFull
+from embedbk.ports.entry_store import DeviceFull, MemoryRefused
 from embedbk.repeating import Repeating
 from embedbk.storage.add_path import NativeAddPath
 from embedbk.storage.entry_store import NativeEntryStore
@@ -91,8 +94,10 @@ class FlushCycle:
         self._frozen_token = 0  # The last token that was queued before the freeze; valid unless IDLE.
         self._frozen_bytes = 0  # Bytes of records in the frozen half: for people.
         self._began_s = 0.0  # When it was frozen: likewise.
-        self._retry_bytes = 0  # While FAILED: the flush is tried again when `unflushed_bytes` reaches this.
-        self._why_failed = ""  # While FAILED.
+        self.is_unfrozen = False  # IDLE, because memory was refused when a half was to be frozen.
+        # While FAILED, or unfrozen: the flush is tried again when `unflushed_bytes` reaches this.
+        self._retry_bytes = 0
+        self._why_failed = ""  # Likewise.
         self._failures = Repeating(logger, logging.ERROR)
         if start.no_room is not None:
             self.state = FlushState.RUNNING
@@ -107,7 +112,8 @@ class FlushCycle:
     @property
     def due_bytes(self) -> int:
         """The next flush, or the next attempt at one that failed, begins when `unflushed_bytes` reaches this."""
-        return self._retry_bytes if self.state is FlushState.FAILED else self.flush_bytes
+        is_again = self.state is FlushState.FAILED or self.is_unfrozen
+        return self._retry_bytes if is_again else self.flush_bytes
 
     @property
     def why_full(self) -> str:
@@ -125,9 +131,9 @@ class FlushCycle:
             return False
         self._count_taken()
         is_due = self.unflushed_bytes >= self.due_bytes
-        if self.state is FlushState.IDLE and (is_due or self._is_wanted):
-            self._freeze()
-        elif self.state is not FlushState.FAILED or not is_due:
+        if self.state is FlushState.IDLE and (is_due or (self._is_wanted and not self.is_unfrozen)):
+            return self._begin_with_memory()
+        if self.state is not FlushState.FAILED or not is_due:
             return False
         self._flush()
         return True
@@ -148,7 +154,7 @@ class FlushCycle:
         self._count_taken()
         if self.state is FlushState.RUNNING:
             return self.cache_bytes_max  # A descriptor shows when the flush is ready.
-        if self.state is FlushState.IDLE and self._is_wanted:
+        if self.state is FlushState.IDLE and self._is_wanted and not self.is_unfrozen:
             return 0
         return max(0, self.due_bytes - self.unflushed_bytes)
 
@@ -166,6 +172,8 @@ class FlushCycle:
         """Try again at once, where the last flush found no room. Raises StorageError when no flush can be begun."""
         if self.state is FlushState.FAILED and self.is_full and self.failure is None:
             self._flush()
+        elif self.is_unfrozen and self.failure is None:
+            self._begin_with_memory()
 
     def wait(self) -> None:
         """Block until the frozen half is in an entry log and free; tries a failed flush once more.
@@ -189,15 +197,18 @@ class FlushCycle:
                 )
 
     def make_room(self) -> None:
-        """Freeze the half that is full, once the other one is free; blocks until it is.
+        """Freeze the half that is full, once the other one is free; blocks until it is. Where memory is refused for
+        that, the half goes on into its reserve.
 
         Raises:
             StorageError: neither half can be flushed. The storage has failed, for good.
         """
+        had_reserve = not self.is_unfrozen
         try:
             if self.is_frozen:
                 self.wait()
-            self.begin()
+            if not self._begin_with_memory() and not had_reserve:
+                raise StorageError(self._why_failed)
         except StorageError as failed:
             self.failure = self.failure or f"the write cache is full and cannot be flushed: {failed}"
             raise
@@ -232,25 +243,56 @@ class FlushCycle:
         is queued above the mark is in the entry log too: replaying it once more changes nothing (I44).
         """
         self._count_taken()
+        states: memoryview | None = None
         try:
             self.table.retire(self.journals.known_durable)
             marks = self.journals.marks()
-            taken = self.store.freeze(self.table.take_dirty(), sum(marks), marks if len(marks) > 1 else ())
+            states = self.table.take_dirty()
+            taken = self.store.freeze(states, sum(marks), marks if len(marks) > 1 else ())
+        except (MemoryRefused, MemoryError) as refused:
+            self._put_back(states)
+            raise MemoryRefused(f"nothing was frozen: {str(refused) or 'memory was refused'}") from refused
         except StorageError as failed:
             # The states left the table and are in no entry log: no flush may trim the journal from now on (P7.3).
             self.failure = self.failure or f"the write cache cannot be flushed: {failed}"
             raise
         ensure(taken, "one frozen half at a time")
         self.state = FlushState.RUNNING
-        self._is_wanted = False
+        self.is_unfrozen = self._is_wanted = False
         self._frozen_token = self.journals.next_token() - 1
         self._frozen_bytes, self._began_s = self.unflushed_bytes, time.monotonic()
         self.unflushed_bytes = 0
+
+    def _put_back(self, states: memoryview | None) -> None:
+        """The next freeze takes these states once more: they are in no entry log."""
+        try:
+            if states is not None:
+                self.table.touch(states)
+        except (StorageError, MemoryError) as failed:
+            self.failure = f"the write cache cannot be flushed: {str(failed) or 'memory was refused'}"
+            raise StorageError(self.failure) from failed
+
+    def _begin_with_memory(self) -> bool:
+        """Freeze and flush. False: memory was refused for the freeze, which is made again later (I53)."""
+        try:
+            self._freeze()
+        except MemoryRefused as refused:
+            self.failed_count += 1
+            self.is_unfrozen = self.is_full = True
+            self._retry_bytes = self.unflushed_bytes + self.flush_bytes // FLUSH_RETRY_SHARE + 1
+            self._why_failed = str(refused)
+            self._failures.met(f"bookie {self.bookie_id}: a flush waits: {refused}", "no memory")
+            return False
+        self._flush()
+        return True
 
     def _flush(self) -> None:
         self.measure_room()
         try:
             self.store.flush(threaded=self.threaded)
+        except DeviceFull as refused:
+            self._fail(refused)
+            return
         except StorageError as refused:
             self._fail(refused)  # Nothing runs, so nobody may wait for its end.
             raise

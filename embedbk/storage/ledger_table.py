@@ -13,7 +13,8 @@ from typing import Any, cast
 from embedbk.codec.frame import LEDGER_KEY_BYTES
 from embedbk.core.ledger_table import LEDGER_STATE, LEDGERS_MAX, AnyLedgerRow, table_full
 from embedbk.errors import StorageError, UsageError
-from embedbk.storage.native import check, ffi, lib
+from embedbk.ports.entry_store import MemoryRefused
+from embedbk.storage.native import check, code_text, ffi, lib
 
 __all__ = ["NativeLedgerTable"]
 
@@ -86,7 +87,7 @@ class NativeLedgerTable:
 
     def retire(self, durable: int) -> None:
         """As `LedgerTable.retire`."""
-        check(lib.ebk_table_retire(self.handle, durable), "dropped ledgers")
+        _check_memory(lib.ebk_table_retire(self.handle, durable), "dropped ledgers")
 
     def drop_range(self, first: int, last: int) -> None:
         """As `LedgerTable.drop_range`."""
@@ -100,12 +101,12 @@ class NativeLedgerTable:
         found = ffi.unpack(bounds, count)
         return list(zip(found[::2], found[1::2], strict=True))
 
-    def take_dirty(self) -> bytes:
-        """As `LedgerTable.take_dirty`."""
+    def take_dirty(self) -> memoryview:
+        """As `LedgerTable.take_dirty`. Raises MemoryRefused, and MemoryError: nothing was taken."""
         states = bytearray(lib.ebk_table_dirty_count(self.handle) * LEDGER_STATE.size)
         count = lib.ebk_table_take_dirty(self.handle, ffi.from_buffer(states))
-        check(min(count, 0), "ledger table")
-        return bytes(memoryview(states)[: count * LEDGER_STATE.size])
+        _check_memory(min(count, 0), "ledger table")
+        return memoryview(states)[: count * LEDGER_STATE.size]  # No copy: they have left the table.
 
     def touch(self, states: bytes | memoryview) -> None:
         """As `LedgerTable.touch`."""
@@ -135,3 +136,9 @@ class NativeLedgerTable:
         if code == lib.EBK_FULL:
             raise table_full(self.ledgers_max)
         check(code, f"ledger table, ledger {ledger_id}")
+
+
+def _check_memory(code: int, what: str) -> None:
+    if code == lib.EBK_NO_MEMORY:
+        raise MemoryRefused(f"{what}: {code_text(code)}")
+    check(code, what)

@@ -70,7 +70,7 @@ class Queueing:
             StorageError: the journal or the flush has failed, for good.
         """
         self._make_journal_room()
-        reserve = RESERVE_BYTES if self._flushes.is_frozen else 0
+        reserve = RESERVE_BYTES if self._flushes.is_frozen or self._flushes.is_unfrozen else 0
         if self._store.active_bytes() + len(frame.body) > self.cache_bytes_max + reserve:
             self._flushes.make_room()
         view = self._store.put(frame)
@@ -93,7 +93,7 @@ class Queueing:
         flushes, journals = self._flushes, self._journals
         if flushes.failure is not None or (flushes.state is FlushState.FAILED and not flushes.is_full):
             return True  # Nothing that runs would make room: the put fails, and says why.
-        if flushes.is_frozen:
+        if flushes.is_frozen or flushes.is_unfrozen:
             reserve = RESERVE_BYTES if is_urgent else 0
             if self._store.active_bytes() + FRAME_BYTES_MAX > self.cache_bytes_max + reserve:
                 return False

@@ -15,6 +15,7 @@ _COMPACTION = "tests/storage/test_compaction.py::test_"
 _DAMAGE = "tests/storage/test_entry_log_damage.py::test_"
 _EVERY_CALL = "tests/storage/test_every_call.py::test_"
 _ENTRIES = "tests/storage/test_entry_store.py::test_"
+_NO_MEMORY = "tests/storage/test_no_memory.py::test_"
 _READ_CLASSES = "tests/rules/test_p6_read_classes.py::test_"
 _DIRECTORIES = "tests/storage/test_ledger_directories.py::test_"
 _STORAGE = "tests/storage/test_bookie_storage.py::test_"
@@ -78,6 +79,26 @@ MUTANTS = (
             ),
         ),
         (_STORAGE + "a_flush_without_descriptors_waits_as_one_without_room",),
+    ),
+    Mutant(
+        "states-of-a-refused-freeze-forgotten",
+        "I53 P7.3",
+        "fences whose states left the table for a freeze that got no memory are in no entry log, and the journal goes",
+        (("embedbk/storage/flushing.py", "            self._put_back(states)\n", ""),),
+        (_NO_MEMORY + "a_freeze_without_memory_waits_and_takes_all_states_later",),
+    ),
+    Mutant(
+        "freeze-without-memory-ends-the-bookie",
+        "I53 P7.8",
+        "a flush that gets no memory to begin with is a failure, and the bookie acknowledges nothing more",
+        (
+            (
+                "embedbk/storage/flushing.py",
+                "        except MemoryRefused as refused:\n            self.failed_count",
+                "        except ZeroDivisionError as refused:\n            self.failed_count",
+            ),
+        ),
+        (_NO_MEMORY + "puts_wait_while_memory_for_a_freeze_is_refused",),
     ),
     Mutant(
         "what-cannot-be-read-is-called-damaged",
