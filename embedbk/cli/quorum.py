@@ -328,6 +328,7 @@ def _member_as_json(seen: Seen, member: MemberTold) -> dict[str, Any]:
         "commit_index": own.commit_index if own is not None else None,
         "applied_index": own.applied_index if own is not None else None,
         "has_doubt": own.has_doubt if own is not None else None,
+        "stands": own.stands if own is not None else None,
         "level_known": own.level_known if own is not None else None,
         "log_bytes": own.log_bytes if own is not None else None,
         "bytes_by_kind": dict(own.weights) if own is not None else None,
@@ -356,6 +357,11 @@ def _as_text(seen: Seen, what_if: WhatIf | None = None) -> str:
     widths = [max(len(row[at]) for row in rows) for at in range(len(head))]
     lines += [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]
+    lines += [
+        f"{told.member.name}: nothing more of its log becomes durable, and who waits for it waits: {told.stands}"
+        for told in seen.told.values()
+        if told.stands
     ]
     lines += _room_of(best)
     lines += _level_of(best)
@@ -413,6 +419,6 @@ def _row(seen: Seen, member: MemberTold) -> tuple[str, ...]:
     where = ", ".join(member.endpoints) or "unknown"
     if own is None:
         return member.member.name, member.role, "does not answer", str(member.index or "?"), "?", "?", where
-    state = own.role + (", in doubt" if own.has_doubt else "")
+    state = own.role + (", in doubt" if own.has_doubt else "") + (", stands still" if own.stands else "")
     figures = (str(own.last_index), str(own.commit_index), str(own.applied_index))
     return member.member.name, member.role, state, *figures, where

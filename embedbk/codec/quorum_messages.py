@@ -230,7 +230,8 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     its generation (P10.5). spared: in how many ranges lie the ids of which a lost future may have made ledgers.
     measured: what its process measured of itself, by name (metadata/calibration.py). bookies: registered;
     fewer_copies: of the newest open ledgers, those that keep fewer copies than a new one would. base: of the election
-    base; None: its build changes none.
+    base; None: its build changes none. stands: why nothing more of its log becomes durable; empty: it does, or its
+    build does not tell.
     """
 
     cluster_token: RandomBytes
@@ -261,6 +262,7 @@ class QuorumTold(msgspec.Struct, frozen=True, array_like=True, tag=39):
     bookies: Number = 0
     fewer_copies: Number = 0
     base: BaseTold | None = None
+    stands: LongText = ""
 
 
 class FormationPromised(msgspec.Struct, frozen=True, array_like=True, tag=77):

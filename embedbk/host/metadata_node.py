@@ -140,6 +140,7 @@ class MetadataNode:
             self.core.lacking,
             self._measured,
             unix_ms,
+            lambda: self._standing.why,
         )
         self._unix_ms = unix_ms
         self._measuring = Measuring(now_ns)

@@ -87,10 +87,12 @@ class Governing:
         lacking: Callable[[int], list[str]] = lambda _: [],
         measured: Callable[[], Measured] = Measured,
         unix_ms: Callable[[], int] = lambda: 0,
+        stands: Callable[[], str] = str,
     ) -> None:
         """endpoints: this member's addresses. catalog: returns its present one. levels: those that the builds of linked
         members know. lacking: the clients that do not know a level. measured: this process's measurements so far.
-        unix_ms: the time of day, for people only."""
+        unix_ms: the time of day, for people only. stands: why nothing more of its log becomes durable."""
+        self._stands = stands
         self._unix_ms = unix_ms
         self._levels, self._lacking, self._measured = levels, lacking, measured
         self._token = cluster_token
@@ -114,7 +116,11 @@ class Governing:
             own = weighed(told(raft, self._token, self._endpoints), self._catalog())
             grown = growth_of(self._catalog())
             own = msgspec.structs.replace(
-                own, measured=self._measured().told(), bookies=grown.bookies, fewer_copies=grown.fewer
+                own,
+                measured=self._measured().told(),
+                bookies=grown.bookies,
+                fewer_copies=grown.fewer,
+                stands=self._stands(),
             )
             return None, _reply(link, request, self._levelled(own, raft))
         if isinstance(operation, AskMet):

@@ -8,6 +8,7 @@ import select
 
 import pytest
 
+from embedbk.cli import quorum
 from embedbk.codec.lac_messages import LacRequest
 from embedbk.codec.messages import decode_message, encode_message
 from embedbk.codec.metadata_messages import (
@@ -26,6 +27,7 @@ from embedbk.codec.metadata_messages import (
     Value,
     WatchEvents,
 )
+from embedbk.codec.quorum_messages import QuorumStatus, QuorumTold
 from embedbk.host.loop import clock_ns
 from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata import catalog as catalog_module
@@ -33,6 +35,7 @@ from embedbk.metadata import cutting
 from embedbk.metadata.catalog import GENERATION_BITS, Limits
 from embedbk.metadata.levels import LEVEL
 from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
+from embedbk.quorum import Seen
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
 from embedbk.transports.local import LocalTransport
@@ -277,6 +280,16 @@ def test_a_log_that_finds_no_room_is_told_and_so_is_its_end(
     for now_s in range(2, 8):
         assert ("nothing more of its log is durable: there is no room for it" in caplog.text) == (now_s > 5)
         place.turn(now_s * second)
+    place.ask(QuorumStatus())
+    place.turn(7 * second)
+    reply = place.messages.pop()
+    assert isinstance(reply, MetadataReply)
+    told = reply.result
+    assert isinstance(told, QuorumTold)
+    assert told.stands.startswith("there is no room for it (make room on the device")
+    text = quorum._as_text(Seen({told.member: told}, told, {}))
+    assert "leader, stands still" in text
+    assert "m1: nothing more of its log becomes durable, and who waits for it waits: there is no room" in text
     place.disk.break_device("m", 0)
     place.sync()
     place.turn(9 * second)
