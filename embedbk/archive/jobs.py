@@ -63,7 +63,6 @@ logger = logging.getLogger("embedbk.archive")
 
 SLICE_BYTES = 128 << 20  # Payload bytes of a file, about.
 PIN_SECONDS = 3600.0
-PIN_NAME = "archive"
 _TASKS_AT_ONCE = 32  # Tasks of a group of ledgers, about; their records are written after each group.
 
 CopyRunner = Callable[[LogReading, Sequence[SliceTask]], Iterable[FileCopied]]
@@ -181,8 +180,13 @@ def archive(
         finally:
             if due:
                 with contextlib.suppress(EmbedbkError):  # The pin ends by its time anyway.
-                    run_blocking(unpin(reading, PIN_NAME), "archive")
+                    run_blocking(unpin(reading, pin_name(lock.epoch)), "archive")
     return report
+
+
+def pin_name(epoch: int) -> str:
+    """The pin of one job: it moves none of the user's, and takes none of the next job away when it has lost the lock."""
+    return f"archive-{epoch}"
 
 
 def run_here(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
@@ -336,7 +340,7 @@ class _Job:
                     segment.first_offset,
                 ),
                 self.lock.epoch,
-                PIN_NAME,
+                pin_name(self.lock.epoch),
                 pin_offset,
                 self.pin_s,
                 self.bytes_per_s,

@@ -21,7 +21,7 @@ from embedbk.archive.columns import SCHEMA
 from embedbk.archive.copying import ByteRate, FileCopied, SliceTask, run_copy
 from embedbk.archive.files import EntryRun
 from embedbk.archive.freeing import free
-from embedbk.archive.jobs import PIN_NAME, archive, archive_lock, directory_of, set_place
+from embedbk.archive.jobs import archive, archive_lock, directory_of, pin_name, set_place
 from embedbk.archive.place import create_place, find_place
 from embedbk.archive.restoring_in_place import restore_in_place
 from embedbk.archive.restoring_truncated import restore_truncated
@@ -31,6 +31,7 @@ from embedbk.client.client import Client
 from embedbk.client.log_reading import LogReading
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames
+from embedbk.client.truncating import LogPin
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.ledger_metadata import (
     Fragment,
@@ -306,7 +307,7 @@ def test_names_are_durable_before_a_file_of_another_task_is_taken(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", fsync)
-        task = SliceTask(directory, name, run, 1, PIN_NAME, 0, 60.0)
+        task = SliceTask(directory, name, run, 1, pin_name(1), 0, 60.0)
         done = run_copy(reading, task)
     assert done.part is not None and synced[-1].endswith(f"ledger={ledger_id}")
     assert len(synced) == 3, "the two directories on the way there, and then the file's own"
@@ -440,9 +441,10 @@ def test_the_pin_holds_and_a_log_that_is_truncated_all_the_same_is_reported(
 
     def truncate(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
         yield run_copy(reading, tasks[0])
-        with pytest.raises(NotTruncated, match=f"pin {PIN_NAME!r}"):
+        (pin,) = bk.log(name).pins()
+        with pytest.raises(NotTruncated, match=f"pin {pin.name!r}"):
             bk.log(name).truncate(15)
-        assert bk.log(name).unpin(PIN_NAME)
+        assert bk.log(name).unpin(pin.name)
         assert bk.log(name).truncate(15).reached == 10
         for task in tasks[1:]:
             yield run_copy(reading, task)
@@ -457,6 +459,23 @@ def test_the_pin_holds_and_a_log_that_is_truncated_all_the_same_is_reported(
         (ledgers[1], "copied"),
         (ledgers[2], "copied"),
     ]
+
+
+def test_pins_of_others_stay_as_they_are(bk: Client, name: str, place: Path) -> None:
+    """P8.8. Seen: one of the user's that was called "archive" was moved on by the job, and then taken away."""
+    write(bk, name, 5, 5)
+    create_place(place)
+    set_place(bk, name, place)
+    of_user = {bk.log(name).pin(each, 0) for each in ("archive", "mine")}
+    seen: set[LogPin] = set()
+
+    def look(reading: LogReading, tasks: Sequence[SliceTask]) -> Iterator[FileCopied]:
+        yield from (run_copy(reading, task) for task in tasks)
+        seen.update(bk.log(name).pins())
+
+    report = archive(bk, name, run=look)
+    assert [(pin.name, pin.offset) for pin in seen - of_user] == [(pin_name(report.epoch), 0)]
+    assert report.is_whole and set(bk.log(name).pins()) == of_user
 
 
 def test_an_ended_logs_records_go_and_its_files_stay(bk: Client, name: str, place: Path) -> None:
