@@ -183,7 +183,7 @@ def end_of(place: ReadPlace, name: str, above: LogPoint | None = None) -> tuple[
     log = place.reading(name)
     segments = run_blocking(log.segments(None if above is None else above.offset), "spark")
     if above is not None and _is_of_another(above, log):
-        raise NoSuchLedger(_anew(name, above), definite=False)
+        raise NoSuchLedger(_another(name, above), definite=False)
     reached = _end_in(segments, _identity(log))
     return above if above is not None and reached.offset <= above.offset else reached, segments
 
@@ -224,12 +224,14 @@ def _is_of_another(point: LogPoint, log: LogReading) -> bool:
     return point.log_id not in ("", _identity(log) or point.log_id)
 
 
-def _anew(name: str, point: LogPoint) -> str:
-    if point.entry_id == NO_ENTRY:
-        told = f"it is not the log with the id {point.log_id}, of which offset {point.offset} was to be read next"
-    else:
-        told = f"ledger {point.ledger_id}, up to which it was read, is not in it at offset {point.offset - 1}"
-    return f"log {name!r}: {told}"
+def _another(name: str, point: LogPoint) -> str:
+    return (
+        f"log {name!r} is not the log with the id {point.log_id}, which was read up to offset {point.offset}"
+    )
+
+
+def _without(name: str, point: LogPoint) -> str:
+    return f"log {name!r}: ledger {point.ledger_id}, up to which it was read, is not in it at offset {point.offset - 1}"
 
 
 def standing(place: ReadPlace, name: str, point: LogPoint, *, may_lose: bool) -> LogPoint:
@@ -256,7 +258,7 @@ def standing(place: ReadPlace, name: str, point: LogPoint, *, may_lose: bool) ->
         return LogPoint(first, log_id=_identity(log))
     if found:
         return point
-    anew = _anew(name, point)
+    anew = (_another if _is_of_another(point, log) else _without)(name, point)
     if not may_lose:
         raise NoSuchLedger(
             f"{anew}: the log was deleted and begun anew, or the name is another log's by now",
@@ -299,7 +301,7 @@ def plan(name: str, segments: Sequence[Segment], start: LogPoint, end: LogPoint)
             hint="read again when more bookies of its last ledger answer",
         )
     if ranges and end.ledger_id not in (NO_ENTRY, ranges[-1].ledger_id):
-        raise NoSuchLedger(f"{_anew(name, end)}: the log was deleted and begun anew just now")
+        raise NoSuchLedger(f"{_without(name, end)}: the log was deleted and begun anew just now")
     return ranges
 
 

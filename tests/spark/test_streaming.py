@@ -6,6 +6,7 @@ import json
 import socket
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,15 @@ from pyspark.sql.streaming.datasource import (
 
 import embedbk
 from embedbk.client.client import Client
-from embedbk.errors import MetadataUnavailable, NoSuchLedger, Truncated, UsageError, WrongPassword
+from embedbk.errors import (
+    MetadataUnavailable,
+    NoSuchCursor,
+    NoSuchLedger,
+    Truncated,
+    UsageError,
+    WrongPassword,
+)
+from embedbk.spark.clients import close_clients
 from embedbk.spark.options import read_options
 from embedbk.spark.source import EmbedbkSource
 from embedbk.spark.streaming import EmbedbkStreamReader
@@ -387,6 +396,39 @@ def test_a_checkpoint_in_front_of_its_first_row_is_of_one_log_too(bk: Client, st
     assert offsets(anew.batch()) == list(range(9))
     fresh = Engine({**told, "failOnDataLoss": "false"}, checkpoint)
     assert offsets(list(fresh.rows(json.loads(checkpoint), anew.start))) == list(range(9)), "it runs again"
+
+
+def test_a_cursor_is_one_of_its_log_and_not_of_the_next_of_that_name(bk: Client) -> None:
+    """P8.12: a stream that begins at a cursor begins nowhere else, and a handle of before stays with the former log."""
+    write(bk, "cursors", 7)
+    before = bk.log("cursors").cursor("billing")
+    before.set(5)
+    bk.delete_log("cursors")
+    write(bk, "cursors", 9)
+    with pytest.raises(NoSuchCursor, match="has no cursor 'billing'"):
+        Engine(options(bk, "cursors", startingOffsets="cursor:billing"))
+    with pytest.raises(NoSuchLedger):
+        before.set(6)
+    assert bk.log("cursors").cursors() == []
+
+
+def test_the_checkpoint_of_another_cluster_at_the_same_address_is_refused(bk: Client, tmp_path: Path) -> None:
+    """Logs, ledgers and entries are alike there. Seen: what the other one has behind that offset was read on."""
+    checkpoint, settings = None, embedbk.Settings(journal_file_bytes=2 << 20)
+    for count in (7, 9):
+        where = tmp_path / str(count)
+        with embedbk.open(where, bookies=1, listen="tcp://127.0.0.1:0", settings=settings) as one:
+            write(one, "alike", count)
+            engine = Engine(options(one, "alike", pinSeconds="0"), checkpoint)
+            if checkpoint is None:
+                assert len(engine.batch()) == 7
+                checkpoint = engine.checkpoint
+            else:
+                with pytest.raises(
+                    NoSuchLedger, match=r"is not the log with the id .*, which was read up to"
+                ):
+                    engine.batch()
+            close_clients()
 
 
 def test_a_log_that_is_begun_anew_while_a_micro_batch_is_planned_gives_it_no_rows(bk: Client) -> None:
