@@ -114,6 +114,31 @@ def test_a_transaction_is_imported_once(bk: Client, name: str, tmp_path: Path) -
     assert [each.value for each in records(bk, name)] == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+def test_what_was_staged_for_a_log_is_not_put_into_another_of_its_name(
+    bk: Client, name: str, tmp_path: Path, how: str
+) -> None:
+    """P8.12: staged ledgers name the log's id. Nothing of the import is in either log, and it may be done again."""
+    path = written(tmp_path, "x", {"value": [b"a", b"b"]})
+
+    def run(log: Log, tasks: Sequence[ImportTask]) -> Iterator[tuple[int, int]]:
+        yield from [stage_rows(log, task) for task in tasks]
+        if how == "deleted":
+            bk.delete_log(name, force=True)
+        else:
+            bk.log(name).rename(f"{name}-before")
+        with bk.log(name).writer() as writer:
+            writer.append(b"of another log")
+
+    with pytest.raises(UsageError, match="is not staged any more"):
+        import_files(bk, name, [path], run=run, application="feed", number=7)
+    assert [each.value for each in records(bk, name)] == [b"of another log"]
+    if how == "renamed":
+        assert records(bk, f"{name}-before") == []
+    assert import_files(bk, name, [path], application="feed", number=7).rows == 2
+    assert [each.value for each in records(bk, name)] == [b"of another log", b"a", b"b"]
+
+
 def test_bookies_that_are_late_are_no_fault_of_a_file(bk: Client, name: str, tmp_path: Path) -> None:
     """Seen: the file "cannot be read as parquet: no answer came in time", as a time-out is an OSError, too."""
     path = written(tmp_path, "x", {"value": [b"a", b"b"]})

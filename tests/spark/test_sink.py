@@ -302,6 +302,28 @@ def test_a_driver_that_died_before_its_commit_has_written_nothing(bk: Client) ->
     assert values_of(bk, "dies") == [b"0"]
 
 
+@pytest.mark.parametrize("how", ["deleted", "renamed"])
+def test_what_tasks_staged_for_a_log_is_not_put_into_another_of_its_name(bk: Client, how: str) -> None:
+    """P8.12: staged ledgers name the log's id. The micro-batch that runs again is written whole, into the new log."""
+    log = f"another-{how}"
+    query = Query(options(bk, log, inlineMaxBytes="0"), "q1")
+    query.run(0, rows(b"0"))
+    messages = query.write(1, rows(b"1"), rows(b"2"))
+    if how == "deleted":
+        bk.delete_log(log)
+    else:
+        bk.log(log).rename(f"{log}-before")
+    with bk.log(log).writer() as writer:
+        writer.append(b"of another log")
+    with pytest.raises(UsageError, match="is not staged any more"):
+        query.commit(1, messages)
+    assert values_of(bk, log) == [b"of another log"]
+    if how == "renamed":
+        assert values_of(bk, f"{log}-before") == [b"0"]
+    query.run(1, rows(b"1"), rows(b"2"))
+    assert values_of(bk, log) == [b"of another log", b"1", b"2"]
+
+
 def test_a_task_without_an_answer_ends_a_commit(bk: Client) -> None:
     """Spark's word for a task that failed is None. Seen: what the others had was written, and the commit succeeded."""
     job, query = Job(options(bk, "untold")), Query(options(bk, "untold"), "q1")
