@@ -185,7 +185,7 @@ def archive(
 
 
 def pin_name(epoch: int) -> str:
-    """The pin of one job: it moves none of the user's, and takes none of the next job away when it has lost the lock."""
+    """The pin of one job: it moves none of the user's, and a job that lost the lock takes no other job's away."""
     return f"archive-{epoch}"
 
 
