@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.dataset
 
 from embedbk.archive.record_rows import append_rows
-from embedbk.archive.transactions import done_before, given_up_unless_done
+from embedbk.archive.transactions import done_before, given_up_unless_done, is_done_by_another
 from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
@@ -123,6 +123,8 @@ def import_files(
             EmbedbkError
         ):  # Files without a row: their ledgers are given up in time anyway.
             log.unstage(terms)
+    if outcome is not None and is_done_by_another(outcome, terms):
+        return Imported(outcome, 0)
     return Imported(outcome, sum(rows for _, rows in staged))
 
 

@@ -25,7 +25,7 @@ from embedbk.archive.manifest import (
     manifest_name,
 )
 from embedbk.archive.place import ArchiveDirectory
-from embedbk.archive.transactions import done_before, given_up_unless_done
+from embedbk.archive.transactions import done_before, given_up_unless_done, is_done_by_another
 from embedbk.client.archiving import archive_records
 from embedbk.client.client import Client
 from embedbk.client.compression import unpacked
@@ -55,7 +55,7 @@ class RestoreTask:
 
 @dataclass(frozen=True)
 class Restored:
-    """The entries' place in the log; None: there were none. entries: those of this transaction."""
+    """The entries' place in the log; None: there were none. entries: of this transaction; 0: it was done before."""
 
     outcome: SpliceOutcome | None
     entries: int
@@ -109,7 +109,7 @@ def restore(
     tasks = [RestoreTask(directory, terms, some, first, last) for some in _dealt(chosen)]
     with given_up_unless_done(log, terms):
         outcome = log.splice(terms, list((run or run_here)(log, tasks)))
-    return Restored(outcome, last - first)
+    return Restored(outcome, 0 if is_done_by_another(outcome, terms) else last - first)
 
 
 def run_here(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:

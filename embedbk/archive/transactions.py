@@ -12,7 +12,7 @@ from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.errors import EmbedbkError
 
-__all__ = ["done_before", "given_up_unless_done"]
+__all__ = ["done_before", "given_up_unless_done", "is_done_by_another"]
 
 
 def done_before(log: Log, application: str | None, number: int) -> SpliceOutcome | None:
@@ -25,6 +25,11 @@ def done_before(log: Log, application: str | None, number: int) -> SpliceOutcome
         if done is not None and done.number >= number:
             return done._replace(is_replay=True)
     return None
+
+
+def is_done_by_another(outcome: SpliceOutcome, terms: Staging) -> bool:
+    """Whether another job was first, so that nothing of this one is in the log."""
+    return outcome.is_replay and outcome.job != terms.job
 
 
 @contextlib.contextmanager

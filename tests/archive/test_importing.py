@@ -114,6 +114,21 @@ def test_a_transaction_is_imported_once(bk: Client, name: str, tmp_path: Path) -
     assert [each.value for each in records(bk, name)] == [b"a", b"b"]
 
 
+def test_a_job_that_another_one_of_its_transaction_overtakes_has_imported_nothing(
+    bk: Client, name: str, tmp_path: Path
+) -> None:
+    """ "rows: 0: it was done before". Seen: it told its own rows, which are not in the log."""
+    mine, other = (written(tmp_path, each, {"value": [each.encode()]}) for each in ("mine", "other"))
+
+    def run(log: Log, tasks: Sequence[ImportTask]) -> Iterator[tuple[int, int]]:
+        yield from [stage_rows(log, task) for task in tasks]
+        assert import_files(bk, name, [other], application="feed", number=7).rows == 1
+
+    done = import_files(bk, name, [mine], run=run, application="feed", number=7)
+    assert done.outcome is not None and (done.outcome.is_replay, done.rows) == (True, 0)
+    assert [each.value for each in records(bk, name)] == [b"other"]
+
+
 @pytest.mark.parametrize("how", ["deleted", "renamed"])
 def test_what_was_staged_for_a_log_is_not_put_into_another_of_its_name(
     bk: Client, name: str, tmp_path: Path, how: str

@@ -64,6 +64,22 @@ def test_a_transaction_comes_back_once(bk: Client, name: str, place: Path) -> No
     assert parts_in(bk, into) == parts_in(bk, name)
 
 
+def test_a_job_that_another_one_of_its_transaction_overtakes_has_restored_nothing(
+    bk: Client, name: str, place: Path
+) -> None:
+    """Seen: it told that its entries came back, which are in the log once."""
+    archived(bk, name, place, 10)
+    into = f"into-{name}"
+
+    def run(log: Log, tasks: Sequence[RestoreTask]) -> Iterator[int]:
+        yield from [stage_files(log, task) for task in tasks]
+        assert restore(bk, into, *source(bk, name), application="backfill", number=4).entries == 10
+
+    done = restore(bk, into, *source(bk, name), run=run, application="backfill", number=4)
+    assert done.outcome is not None and (done.outcome.is_replay, done.entries) == (True, 0)
+    assert parts_in(bk, into) == parts_in(bk, name)
+
+
 def test_a_ledger_that_stands_there_twice_comes_back_once(bk: Client, name: str, place: Path) -> None:
     """P8.14: another spelling of its number is no other ledger. Seen: every entry of it came back twice."""
     archived(bk, name, place, 10, 5)
