@@ -157,12 +157,18 @@ def verify_archive(
                 tasks += tasks_of(directory, manifest, sample, against_bookies)
         report.findings += _unrecorded(directory, log_id, records)
         bad = {each.ledger_id for each in report.findings} | {each for each, _ in report.incomplete}
+        untold = {task.run for task in tasks}
         for looked in (run or run_here)(reading, tasks):
+            untold.discard(looked.run)
             report.findings += looked.findings
             if looked.incomplete:
                 report.incomplete.append((looked.run.ledger_id, looked.incomplete))
             if looked.findings or looked.incomplete:
                 bad.add(looked.run.ledger_id)
+        for each in sorted(untold):
+            why = f"the task that looks at its entries {each.first}..{each.last} gave no answer"
+            report.incomplete.append((each.ledger_id, why))
+            bad.add(each.ledger_id)
         report.files = len(tasks)
         report.entries = sum(
             task.part.last_entry - task.part.first_entry + 1 for task in tasks if task.is_read

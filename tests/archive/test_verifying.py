@@ -361,6 +361,15 @@ def test_a_task_that_cannot_tell_verifies_nothing(bk: Client, name: str, place: 
     assert verify_archive(bk, name).code == 0
 
 
+def test_a_task_without_an_answer_verifies_nothing(bk: Client, name: str, place: Path) -> None:
+    """P8.14: VERIFIED says that all of it was read. Seen: a file that nobody had read counted as sound."""
+    archived(bk, name, place, 40)
+    found = verify_archive(bk, name, run=lambda reading, tasks: [run_look(reading, tasks[0])])
+    assert (found.code, found.verified) == (3, []) and "gave no answer" in found.incomplete[0][1]
+    assert next(iter(records_of(bk, name).values())).state == ArchiveState.COPIED
+    assert verify_archive(bk, name).code == 0
+
+
 def test_what_was_truncated_stays_in_the_archive_and_is_read(bk: Client, name: str, place: Path) -> None:
     """ "Truncation takes an archived range off the list and leaves the file"."""
     archived(bk, name, place, 10, 10)
