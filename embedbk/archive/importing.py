@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.dataset
 
 from embedbk.archive.record_rows import append_rows
-from embedbk.archive.transactions import done_before, given_up_unless_done, is_done_by_another
+from embedbk.archive.transactions import answered, done_before, given_up_unless_done, is_done_by_another
 from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
@@ -116,7 +116,8 @@ def import_files(
         for group in range(groups)
     ]
     with given_up_unless_done(log, terms):
-        staged = [(ledger_id, rows) for ledger_id, rows in (run or run_here)(log, tasks) if rows]
+        answers = answered((run or run_here)(log, tasks), tasks)
+        staged = [(ledger_id, rows) for ledger_id, rows in answers if rows]
         outcome = log.splice(terms, [ledger_id for ledger_id, _ in staged]) if staged else None
     if len(staged) < len(tasks):
         with contextlib.suppress(

@@ -25,7 +25,7 @@ from embedbk.archive.manifest import (
     manifest_name,
 )
 from embedbk.archive.place import ArchiveDirectory
-from embedbk.archive.transactions import done_before, given_up_unless_done, is_done_by_another
+from embedbk.archive.transactions import answered, done_before, given_up_unless_done, is_done_by_another
 from embedbk.client.archiving import archive_records
 from embedbk.client.client import Client
 from embedbk.client.compression import unpacked
@@ -108,7 +108,7 @@ def restore(
         return Restored(None, 0)
     tasks = [RestoreTask(directory, terms, some, first, last) for some in _dealt(chosen)]
     with given_up_unless_done(log, terms):
-        outcome = log.splice(terms, list((run or run_here)(log, tasks)))
+        outcome = log.splice(terms, answered((run or run_here)(log, tasks), tasks))
     return Restored(outcome, 0 if is_done_by_another(outcome, terms) else last - first)
 
 

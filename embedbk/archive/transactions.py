@@ -6,13 +6,17 @@ Decides nothing about what is put in: `restoring` and `importing` do.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 from embedbk.client.log import Log
 from embedbk.client.splicing import SpliceOutcome, Staging
 from embedbk.errors import EmbedbkError
 
-__all__ = ["done_before", "given_up_unless_done", "is_done_by_another"]
+__all__ = ["answered", "done_before", "given_up_unless_done", "is_done_by_another"]
+
+
+T = TypeVar("T")
 
 
 def done_before(log: Log, application: str | None, number: int) -> SpliceOutcome | None:
@@ -25,6 +29,16 @@ def done_before(log: Log, application: str | None, number: int) -> SpliceOutcome
         if done is not None and done.number >= number:
             return done._replace(is_replay=True)
     return None
+
+
+def answered(answers: Iterable[T], tasks: Sequence[object]) -> list[T]:
+    """The answers of all tasks. Raises EmbedbkError: some gave none; whatever they had to stage would be left out."""
+    found = list(answers)
+    if len(found) != len(tasks):
+        raise EmbedbkError(
+            f"{len(found)} answers came of {len(tasks)} tasks; nothing was appended", hint="run the job again"
+        )
+    return found
 
 
 def is_done_by_another(outcome: SpliceOutcome, terms: Staging) -> bool:

@@ -19,7 +19,7 @@ from embedbk.client.client import Client
 from embedbk.client.log import Log
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import OperationTimeout, UsageError
+from embedbk.errors import EmbedbkError, OperationTimeout, UsageError
 from tests.archive.scenes import Late
 from tests.archive.test_commands import command
 
@@ -112,6 +112,15 @@ def test_a_transaction_is_imported_once(bk: Client, name: str, tmp_path: Path) -
     assert first.outcome is not None and first.rows == 2
     assert (again.outcome, again.rows) == (first.outcome._replace(is_replay=True), 0)
     assert [each.value for each in records(bk, name)] == [b"a", b"b"]
+
+
+def test_a_task_without_an_answer_imports_nothing(bk: Client, name: str, tmp_path: Path) -> None:
+    """P8.5: all of it, or nothing. Seen: the rows of the other files were appended."""
+    for each in ("a", "b"):
+        written(tmp_path, each, {"value": [each.encode()]})
+    with pytest.raises(EmbedbkError, match="1 answers came of 2 tasks; nothing was appended"):
+        import_files(bk, name, [tmp_path], run=lambda log, tasks: [stage_rows(log, tasks[0])])
+    assert records(bk, name) == []
 
 
 def test_a_job_that_another_one_of_its_transaction_overtakes_has_imported_nothing(

@@ -19,7 +19,7 @@ from embedbk.client.log import Log
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.log_archives import ArchiveState
 from embedbk.core.log_splicing import SPLICE_LEDGERS_MAX
-from embedbk.errors import OperationTimeout, StorageError, UsageError
+from embedbk.errors import EmbedbkError, OperationTimeout, StorageError, UsageError
 from tests.archive.scenes import Late, archived, records_of, write
 
 
@@ -62,6 +62,15 @@ def test_a_transaction_comes_back_once(bk: Client, name: str, place: Path) -> No
     assert again.outcome == older.outcome == first.outcome._replace(is_replay=True)
     assert (again.entries, older.entries) == (0, 0)
     assert parts_in(bk, into) == parts_in(bk, name)
+
+
+def test_a_task_without_an_answer_restores_nothing(bk: Client, name: str, place: Path) -> None:
+    """P8.5: all of it, or nothing. Seen: the entries of the other files were appended."""
+    archived(bk, name, place, 40)
+    into = f"into-{name}"
+    with pytest.raises(EmbedbkError, match=r"^1 answers came of \d+ tasks; nothing was appended"):
+        restore(bk, into, *source(bk, name), run=lambda log, tasks: [stage_files(log, tasks[0])])
+    assert parts_in(bk, into) == []
 
 
 def test_a_job_that_another_one_of_its_transaction_overtakes_has_restored_nothing(
