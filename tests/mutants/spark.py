@@ -182,8 +182,47 @@ MUTANTS = (
         "a-log-begun-anew-is-read-on",
         "SPARK",
         "a stream reads another log's entries as its own",
-        ((_READING, "return _behind(each, point.offset - 1 - each.first_offset) == point", "return True"),),
+        (
+            (
+                _READING,
+                "return (each.ledger_id, point.offset - 1 - each.first_offset) == (point.ledger_id, point.entry_id)",
+                "return True",
+            ),
+        ),
         (_RANGES + "a_log_that_was_begun_anew_is_told_from_the_one_that_was_read",),
+    ),
+    Mutant(
+        "a-log-of-another-id-is-read-on",
+        "SPARK P8.12",
+        "a checkpoint in front of its first row is taken for one of whichever log has the name",
+        ((_READING, "    found = not _is_of_another(point, log) and _stands_at", "    found = _stands_at"),),
+        (_STREAM + "a_checkpoint_in_front_of_its_first_row_is_of_one_log_too",),
+    ),
+    Mutant(
+        "a-plan-ends-in-another-log",
+        "SPARK",
+        "a micro-batch has rows of a log that was begun anew since its end was looked up",
+        (
+            (
+                _READING,
+                "    if ranges and end.ledger_id not in (",
+                "    if not ranges and end.ledger_id not in (",
+            ),
+        ),
+        (_RANGES + "a_plan_whose_end_another_ledger_has_is_none",),
+    ),
+    Mutant(
+        "a-new-log-begins-where-it-does-now",
+        "SPARK",
+        "a micro-batch that runs again has fewer rows of a log that was new in it",
+        (
+            (
+                _STREAMING,
+                "            name: replace(point, begin=point.offset)\n",
+                "            name: point\n",
+            ),
+        ),
+        (_STREAM + "a_log_that_was_new_in_a_micro_batch_has_the_same_rows_when_that_runs_again",),
     ),
     Mutant(
         "a-checkpoint-of-another-log-is-taken",
