@@ -159,7 +159,7 @@ def archive(
     """
     if slice_bytes < 1:
         raise UsageError(f"slice_bytes={slice_bytes}: allowed are sizes from 1 on")
-    if not older_than_s >= 0:
+    if not isinstance(older_than_s, int | float) or not older_than_s >= 0:
         raise UsageError(f"older_than_s={older_than_s!r}: allowed are seconds from 0 on")
     check_flag(dry_run, "dry_run")
     check_rate(bytes_per_s)

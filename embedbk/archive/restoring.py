@@ -86,7 +86,7 @@ def restore(
         run: how tasks are run; None: one after the other, in this process.
 
     Raises:
-        UsageError: nothing is archived there, or there is a gap in the middle.
+        UsageError: nothing is archived there, there is a gap in the middle, or begin is behind end.
         StorageError: the archive is not there, or damaged; the message names the file. Or a recorded ledger has no
             directory there, or is being copied anew, and begin or end is None. Nothing was appended.
         What `Log.splice` raises.
@@ -183,6 +183,11 @@ def _bounds(
         raise UsageError(f"nothing of log {log_id!r} is archived there")
     first = manifests[0].first_offset if begin is None else begin
     last = manifests[-1].first_offset + manifests[-1].last_entry + 1 if end is None else end
+    if first > last:
+        raise UsageError(
+            f"log {log_id!r}: offset {first}, where the range begins, lies behind offset {last}, where it ends; "
+            "nothing was appended"
+        )
     for before, behind_it in pairwise(manifests):
         if before.first_offset + before.last_entry + 1 > behind_it.first_offset:
             raise StorageError(

@@ -153,6 +153,8 @@ def test_a_ledger_of_which_nobody_can_tell_how_old_it_is_keeps_no_other(
         {"bytes_per_s": -1.0},
         {"bytes_per_s": float("nan")},
         {"older_than_s": float("nan")},
+        {"older_than_s": "1"},
+        {"older_than_s": None},
     ],
 )
 def test_a_number_that_says_nothing_is_refused_before_a_ledger_is_claimed(

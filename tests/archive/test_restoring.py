@@ -158,6 +158,16 @@ def test_nothing_is_left_out_at_an_end(bk: Client, name: str, place: Path, lost:
     assert parts_in(bk, into) == parts_in(bk, name)[begin:end]
 
 
+def test_a_range_that_ends_in_front_of_its_beginning_is_refused(bk: Client, name: str, place: Path) -> None:
+    """Nothing was appended, and nothing was said: whoever had the two mixed up took it for done."""
+    archived(bk, name, place, 5)
+    for begin, end in ((4, 2), (7, None), (None, -1)):
+        with pytest.raises(UsageError, match="lies behind offset"):
+            restore(bk, f"into-{name}", *source(bk, name), begin=begin, end=end)
+    assert not bk.log_exists(f"into-{name}")
+    assert restore(bk, f"into-{name}", *source(bk, name), begin=3, end=3).entries == 0
+
+
 @pytest.mark.parametrize("anew", [0, 1])
 def test_a_ledger_that_is_copied_anew_is_not_left_out_at_an_end(
     bk: Client, name: str, place: Path, anew: int
