@@ -359,7 +359,7 @@ def _as_text(seen: Seen, what_if: WhatIf | None = None) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     ]
     lines += [
-        f"{told.member.name}: nothing more of its log becomes durable, and who waits for it waits: {told.stands}"
+        f"{told.member.name}: nothing more of its log becomes durable, and commits wait for that: {told.stands}"
         for told in seen.told.values()
         if told.stands
     ]

@@ -30,7 +30,7 @@ PART_BYTES = min(512 << 10, ENTRY_BYTES_MAX)
 class _Begin(msgspec.Struct, frozen=True, array_like=True, tag=1):
     version: int
     offset: int
-    log_id: str = ""  # Of the log of commands; "": a build before wrote it, which did not say.
+    log_id: str = ""  # Of the log of commands; "": an earlier build wrote the snapshot, and noted no id.
 
 
 class _End(msgspec.Struct, frozen=True, array_like=True, tag=2):

@@ -1,5 +1,5 @@
-"""A bookie's process in the simulator: how it starts on the disk that it has, what observers are told of what it found
-there, and what becomes of that disk while it is down."""
+"""A bookie's process in the simulator: it starts on the disk that it has, observers learn what it found there, and
+faults change that disk while it is down."""
 
 from __future__ import annotations
 

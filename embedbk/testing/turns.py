@@ -103,7 +103,7 @@ class WorldTurns:
         clock = self._world.clocks.get(name, TRUE)
         if self._world.has_near and name in self._world.writings:
             self._world.near.turn(name)  # The loop waited until now.
-        # A copy of a bookie that has no place in the list is told of by nobody.
+        # No event tells of a copy of a bookie that has no place in the list.
         was_dark = isinstance(node, BookieNode) and bookie_of(name) == name and node.rebuild.is_looking
         node.step(clock.local(self._network.now_ns))
         if was_dark:

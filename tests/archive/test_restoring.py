@@ -159,7 +159,7 @@ def test_nothing_is_left_out_at_an_end(bk: Client, name: str, place: Path, lost:
 
 
 def test_a_range_that_ends_in_front_of_its_beginning_is_refused(bk: Client, name: str, place: Path) -> None:
-    """Nothing was appended, and nothing was said: whoever had the two mixed up took it for done."""
+    """Seen: the call ended well and had appended nothing, so a user who mixed the two up took it for done."""
     archived(bk, name, place, 5)
     for begin, end in ((4, 2), (7, None), (None, -1)):
         with pytest.raises(UsageError, match="lies behind offset"):

@@ -289,7 +289,7 @@ def test_a_log_that_finds_no_room_is_told_and_so_is_its_end(
     assert told.stands.startswith("there is no room for it (make room on the device")
     text = quorum._as_text(Seen({told.member: told}, told, {}))
     assert "leader, stands still" in text
-    assert "m1: nothing more of its log becomes durable, and who waits for it waits: there is no room" in text
+    assert "m1: nothing more of its log becomes durable, and commits wait for that: there is no room" in text
     place.disk.break_device("m", 0)
     place.sync()
     place.turn(9 * second)
