@@ -13,6 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from embedbk.codec.frame import Frame, FrameHeader
+from embedbk.codec.lac_messages import ExplicitLacRequest
 from embedbk.codec.messages import Control
 from embedbk.core.vocabulary import Tag
 from embedbk.errors import EmbedbkError
@@ -34,6 +35,7 @@ __all__ = [
     "EntriesReady",
     "FrameSealed",
     "HintDue",
+    "LacsInDoubt",
     "Received",
     "SeatLeaving",
     "SeatLost",
@@ -63,6 +65,13 @@ class HintDue(Struct):
     """A writer's LAC stood still for a moment: its bookies get it now, in memory (P6.2)."""
 
     now_ns: int
+
+
+class LacsInDoubt(Struct):
+    """A bookie may not have taken these LACs of idle writers, which were told for good (P6.2)."""
+
+    now_ns: int
+    lacs: list[ExplicitLacRequest]
 
 
 class Answered(Struct):

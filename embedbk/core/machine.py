@@ -60,6 +60,7 @@ from embedbk.core.client_words import (
     EntriesReady,
     FrameSealed,
     HintDue,
+    LacsInDoubt,
     Received,
     SeatLeaving,
     SeatLost,
@@ -119,7 +120,7 @@ Event = (
     Started | Tick | Answered | AddsAnswered | SendFailed | KeyRead | Transacted | TransactUnknown | IdsAllocated
     | TransactRefused
     | MetadataFailed | BookiesChanged | FrameSealed | AddedNearby | CourseEnded | HintDue | CloseRequested | Consumed
-    | MetadataChanged
+    | LacsInDoubt | MetadataChanged
     | RequestReceived | AddsTaken | LinkLost | JournalDurable | JournalFailed
     | EntriesRead | EntriesCounted | BlocksNumbered | DecisionsRead
     | CountSettled | OlderMetadata | ServeAlone | LossFound | LimboListed | ShareTold

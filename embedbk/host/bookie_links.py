@@ -20,6 +20,7 @@ from embedbk.core.client_words import SendFailed
 from embedbk.core.machine import Event
 from embedbk.core.vocabulary import Tag
 from embedbk.errors import UsageError
+from embedbk.host.kept_lacs import KeptLacs
 from embedbk.host.operations import Operation
 from embedbk.ids import Member
 from embedbk.ports.links import Identity
@@ -69,6 +70,7 @@ class BookieLinks:
         transport: Transport,
         registrations: Mapping[str, Registration],
         tell: Callable[[Operation, Event], None],
+        kept_lacs: KeptLacs,
         *,
         slow_bookie_bytes_max: int,
     ) -> None:
@@ -76,11 +78,14 @@ class BookieLinks:
 
         tell: told the failure of a request for which its link has no room.
 
+        kept_lacs: told which LACs leave, and when they may be lost.
+
         slow_bookie_bytes_max: requests to one bookie that its link does not take yet; more fail at once.
         """
         self._transport = transport
         self._registrations = registrations
         self._tell = tell
+        self._kept_lacs = kept_lacs
         self.slow_bookie_bytes_max = slow_bookie_bytes_max
         self.cluster_token = b""
         self.beside: frozenset[Member] = frozenset()  # Bookies on the loop of this node.
@@ -145,6 +150,7 @@ class BookieLinks:
 
     def lose(self, now_ns: int, peer: BookieLink) -> None:
         """Note that the link is down. One that never came up is not dialled again at once."""
+        self._kept_lacs.lose(now_ns, peer.member)
         del self.by_link[peer.link]
         del self.by_member[peer.member]
         self.slow.pop(peer.link, None)
@@ -177,10 +183,17 @@ class BookieLinks:
         if size > BUNDLED_BYTES_MAX:
             self._empty_outbox(now_ns, peer)
 
-    def put_lac(self, peer: BookieLink, lac: ExplicitLacRequest) -> None:
-        """Have a LAC that waits for no answer leave with this turn, together with others of its kind."""
-        (peer.hints if lac.is_hint else peer.lacs).append(lac)
-        self.outboxes[peer.member] = peer
+    def put_lac(self, now_ns: int, member: Member, lac: ExplicitLacRequest) -> None:
+        """Have a LAC that waits for no answer leave with this turn, together with others of its kind; one that is no
+        hint again later, if the bookie may not get or not take it now (P6.2)."""
+        if not lac.is_hint:
+            self._kept_lacs.note(now_ns, member, lac)
+        peer = self.by_member.get(member) or self.dial(now_ns, member)
+        if isinstance(peer, BookieLink):
+            (peer.hints if lac.is_hint else peer.lacs).append(lac)
+            self.outboxes[member] = peer
+        if not lac.is_hint and (isinstance(peer, str) or self._kept_lacs.may_start(now_ns, member)):
+            self._kept_lacs.doubt(now_ns, member)
 
     def send_gathered(self, now_ns: int) -> None:
         """Have the messages of this turn leave."""
@@ -221,6 +234,8 @@ class BookieLinks:
                 asked = peer.outstanding.pop(request_id, None)
                 if asked is not None:
                     self._tell(asked[0], SendFailed(now_ns, asked[1], peer.member, "its queue is full"))
+                else:
+                    self._kept_lacs.doubt(now_ns, peer.member)
                 continue
             peer.waiting.append((request_id, pieces, size))
             peer.waiting_bytes += size

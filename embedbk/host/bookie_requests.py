@@ -84,6 +84,9 @@ class BookieRequests:
             # A bookie of a build before would end its link, and with it what others are asking over it.
             self._tell(operation, SendFailed(now_ns, effect.tag, effect.member, BELOW_LEVEL))
             return
+        if type(effect.control) is ExplicitLacRequest and not is_awaited:
+            self._links.put_lac(now_ns, effect.member, effect.control)
+            return
         peer = self._links.by_member.get(effect.member)
         if peer is None:
             dialled = self._links.dial(now_ns, effect.member)
@@ -99,10 +102,6 @@ class BookieRequests:
             self._tell(
                 operation, SendFailed(now_ns, effect.tag, effect.member, "it leaves too much unanswered")
             )
-            return
-        control = effect.control
-        if type(control) is ExplicitLacRequest and not is_awaited:
-            self._links.put_lac(peer, control)
             return
         request_id = self._next_request()
         pieces = encode_message(request_id, effect.control, effect.frames)

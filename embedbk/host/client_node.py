@@ -45,6 +45,7 @@ from embedbk.host.counted_answers import UNTOLD_NS, CountedAnswers
 from embedbk.host.courses import Courses
 from embedbk.host.deadlines import Deadlines
 from embedbk.host.hinting import Hinting
+from embedbk.host.kept_lacs import KeptLacs
 from embedbk.host.link_adds import LinkAdds
 from embedbk.host.listed_bookies import ListedBookies
 from embedbk.host.local_adds import LocalAdds
@@ -110,8 +111,9 @@ class ClientNode:
         self.unread = Unread("the client")
         self.listed = ListedBookies(self.unread, seat_grace_ns)
         self._links = BookieLinks(
-            transport, self.listed.registrations, self.tell, slow_bookie_bytes_max=slow_bookie_bytes_max
-        )
+            transport, self.listed.registrations, self.tell, KeptLacs(self.begin, self.tell),
+            slow_bookie_bytes_max=slow_bookie_bytes_max,
+        )  # fmt: skip
         self.is_ready = False  # A session was open and the list of bookies was seen once.
         self.on_ready: Callable[[], None] = lambda: None
         # Called once, when the node closes: whatever is still pending will not complete.

@@ -1,4 +1,4 @@
-"""What a healed world must still be able to do, and must have put away: L3, L12, L13, L15.
+"""What a healed world must still be able to do, and must have put away: L3, L12, L13, L15, L18.
 
 Each check runs once faults have stopped. Safety is checked in invariants.py; here it is progress.
 """
@@ -22,7 +22,14 @@ from embedbk.testing.workload import is_ready, result_of
 from embedbk.testing.world import KEPT_FRAME_BYTES, World
 from embedbk.testing.writing_handles import append, close_writing, write_ledger
 
-__all__ = ["QuietReaders", "keeps_acknowledging", "nothing_is_held", "say_no", "waits_for_no_slow_seat"]
+__all__ = [
+    "QuietReaders",
+    "keeps_acknowledging",
+    "nothing_is_held",
+    "say_no",
+    "tells_its_last",
+    "waits_for_no_slow_seat",
+]
 
 APPENDS = 8
 APPEND_NS = 30 * SECOND  # An add waits for its time limit, a replacement, and not for ever.
@@ -31,6 +38,9 @@ SLOW_APPENDS = 128
 # The time of an ack quorum in a calm network, with a sync of its disks; and the wait at the bound besides.
 BELOW_BOUND_NS = 15 * MS
 AT_BOUND_NS = BELOW_BOUND_NS + 300 * MS
+LAST_NS = (
+    20 * SECOND
+)  # A bookie's start, and the longest pause before it is told again (core/lac_retelling.py).
 SENDS_MAX = 400  # Requests for the LAC of one ledger by one client in one virtual second.
 
 
@@ -123,6 +133,49 @@ def waits_for_no_slow_seat(world: World, client: str, quorum: Quorum) -> Steps:
     yield Until(writing.closed.done, 60 * SECOND)
     if writing.error is not None and writing.lac != writing.packer.last_entry:
         raise Violation("L15", f"ledger {metadata.ledger_id}: {writing.error}")
+
+
+def tells_its_last(world: World, client: str, quorum: Quorum, restart: Callable[[World, str], None]) -> Steps:
+    """L18: the bookies of a writer that idles get its LAC and keep it, also where power went at all of them while they
+    were told."""
+    yield from is_ready(world, client)
+    node, chance = world.nodes[client], random.Random(f"L18 {world.seed}")
+    if not (yield Until(lambda: _writable(node) >= quorum.ensemble_size, APPEND_NS)):
+        return
+    metadata, revision = yield from result_of(
+        world, client, Creation(quorum, b"", 0, {}, node.bookies, random.Random(chance.getrandbits(63)))
+    )
+    writing = write_ledger(world, client, metadata, revision, add_timeout_ns=5 * SECOND)
+    for number in range(3):
+        yield from _append_in(world, client, writing, number, APPEND_NS)
+    seated = [member.bookie_id for member in writing.core.in_flight.members]
+    if chance.random() < 0.5:
+        yield Sleep(chance.randint(0, 250) * MS)
+    else:
+        yield Until(lambda: not writing.core.owes_lac, SECOND)  # It is on its way, and no disk has it.
+    for name in seated:
+        world.crash(name)
+    yield Sleep(chance.choice([0, 50, 500]) * MS)
+    for name in seated:
+        restart(world, name)
+    told = yield Until(lambda: not _untold(world, writing, seated), LAST_NS)
+    if not told and writing.error is None:
+        names = ", ".join(_untold(world, writing, seated))
+        raise Violation("L18", f"ledger {metadata.ledger_id}: {names} not told of entry {writing.lac}")
+    world.sometimes["LAC known behind a power cut"] += 1
+    close_writing(world, client, writing)
+    yield Until(writing.closed.done, 60 * SECOND)
+
+
+def _untold(world: World, writing: Writing, names: list[str]) -> list[str]:
+    """Of these bookies those that keep their seats, serve, and do not know the writer's LAC."""
+    kept = {member.bookie_id for member in writing.core.in_flight.members}
+    rows = {
+        name: world.nodes[name].storage.table.get(writing.core.ledger_id)
+        for name in names
+        if name in kept and name in world.nodes and world.nodes[name].failure is None
+    }
+    return [name for name, row in rows.items() if row is None or row.lac < writing.lac]
 
 
 def _is_at_bound(world: World, writing: Writing) -> bool:

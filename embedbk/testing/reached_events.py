@@ -24,6 +24,7 @@ from embedbk.core.bookie_words import (
 )
 from embedbk.core.client_words import AddFailed, Answered, Confirmed, EnsembleChanged, Send, SendFailed
 from embedbk.core.creation import Creation
+from embedbk.core.lac_retelling import LacRetelling
 from embedbk.core.lateness import late_seatings
 from embedbk.core.log import LogTakeover
 from embedbk.core.metadata_words import MetadataFailed, Transact, TransactRefused
@@ -65,6 +66,7 @@ class ReachedEvents(Observer):
             LedgerRepair: self._repair,
             LogTakeover: lambda core, event, effects: self._creation(core.sub, event, effects),
             Member: self._member,
+            LacRetelling: self._retelling,
         }
 
     def on_step(self, node: str, core: Any, event: Any, effects: Sequence[Any]) -> None:
@@ -76,6 +78,10 @@ class ReachedEvents(Observer):
             self.note("read of metadata refused at once")
         if type(event) is TransactRefused and (what := self._refused(core)):
             self.note(f"{what} refused for good")
+
+    def _retelling(self, core: LacRetelling, event: Any, effects: Sequence[Any]) -> None:
+        if type(event) is Answered and getattr(event.control, "status", None) == Status.OK:
+            self.note("LAC told again")
 
     @staticmethod
     def _refused(core: Any) -> str:

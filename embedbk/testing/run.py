@@ -36,6 +36,7 @@ from embedbk.testing.liveness import (
     QuietReaders,
     keeps_acknowledging,
     nothing_is_held,
+    tells_its_last,
     waits_for_no_slow_seat,
 )
 from embedbk.testing.member_names import member_names
@@ -68,7 +69,7 @@ REST_NS = 240 * SECOND  # Time for every ledger to be recovered and read (L1).
 TWINS_NS = 4 * SECOND  # Time for a paused process to be asked (P7.9), and to continue.
 SETTLE_NS = 120 * SECOND  # Time for adds to end that no application waits for.
 SHRINK_S = 20.0
-LIVENESS_CLIENTS = ("l3", "l13", "l15", "p10", "p10-reader", "end-1", "end-2")
+LIVENESS_CLIENTS = ("l3", "l13", "l15", "l18", "p10", "p10-reader", "end-1", "end-2")
 # After which a writer gives away the seat of a bookie that is not registered: soon, so that seeds meet it.
 SEAT_GRACES_NS = (3 * SECOND, 12 * SECOND, 40 * SECOND)
 PAGE_LEDGERS = 4  # Ledgers in one page of a log's list: few, so that a short run has pages.
@@ -291,6 +292,8 @@ def _liveness(
             raise Violation("L3", f"a new writer does not come to its end: {actor.error}")
         if _is_drawn(plan, "slow seat"):
             _beside_a_slow_seat(world, plan)
+        if _is_drawn(plan, "power cut under a LAC"):
+            _behind_a_power_cut(world, plan)
         if _is_drawn(plan, "without quorum"):
             _without_quorum(world, plan)
         if "truncates" in plan.features:
@@ -343,6 +346,15 @@ def _beside_a_slow_seat(world: World, plan: Plan) -> None:
     over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
     if not over or actor.error is not None:
         raise Violation("L15", f"a new writer does not come to its end: {actor.error}")
+
+
+def _behind_a_power_cut(world: World, plan: Plan) -> None:
+    """L18."""
+    world.start_client("l18")
+    actor = world.spawn("l18", tells_its_last(world, "l18", plan.quorum, process_faults.restart))
+    over = world.run_until(lambda: actor.is_over, APPLICATIONS_NS)
+    if not over or actor.error is not None:
+        raise Violation("L18", f"a writer that idles does not come to its end: {actor.error}")
 
 
 def _without_quorum(world: World, plan: Plan) -> None:

@@ -74,6 +74,8 @@ SOMETIMES = {
     "missed copies made": "a client copied to a bookie what that had missed of a ledger which it was writing",
     "ensemble changed in recovery": "a recovery closed with other seats than it began with",
     "entry repaired": "a bad copy was replaced by a valid one",
+    "LAC known behind a power cut": "the bookies of an idle writer lost power, and know its LAC again",
+    "LAC told again": "a LAC of an idle writer may have been lost, was told again, and answered",
     "explicit LAC": "a bookie took an explicit LAC",
     "fence of an unknown ledger": "a fence came before any entry",
     "fence survived a restart": "a restarted bookie still held a fence that it had acknowledged",

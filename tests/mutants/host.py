@@ -900,4 +900,57 @@ MUTANTS = (
         ),
         ("tests/faces/test_losing.py::test_who_is_interrupted_before_it_has_asked_ends_no_host",),
     ),
+    Mutant(
+        "a-lost-link-takes-lacs-along",
+        "P6.2",
+        "a LAC that was on its way when its link was lost is not told again, and the writer idles",
+        (
+            (
+                "embedbk/host/kept_lacs.py",
+                "        self.doubt(now_ns, member)\n",
+                "",
+            ),
+        ),
+        ("tests/host/test_kept_lacs.py::test_what_no_bookie_had_made_durable_is_told_again",),
+    ),
+    Mutant(
+        "a-bookie-that-starts-is-taken-to-take-lacs",
+        "P6.2 P7.9",
+        "a LAC over the link to a bookie that starts is refused without an answer, and not told again",
+        (("embedbk/host/kept_lacs.py", "        return True\n", "        return False\n"),),
+        ("tests/host/test_kept_lacs.py::test_a_bookie_that_starts_takes_it_when_it_serves",),
+    ),
+    Mutant(
+        "a-lac-is-told-into-a-full-queue",
+        "P6.2 RP34",
+        "a LAC for which a slow bookie's queue has no room is passed over",
+        (
+            (
+                "embedbk/host/bookie_links.py",
+                "                    self._kept_lacs.doubt(now_ns, peer.member)\n",
+                "                    pass\n",
+            ),
+        ),
+        ("tests/host/test_kept_lacs.py::test_what_finds_no_room_in_a_queue_is_told_again",),
+    ),
+    Mutant(
+        "limbo-settles-a-lac",
+        "P6.2 P7.4",
+        "a bookie that cannot tell yet is taken to know the LAC",
+        (("embedbk/core/lac_retelling.py", ", Status.UNKNOWN, Status.IN_LIMBO}", ", Status.UNKNOWN}"),),
+        ("tests/rules/test_p6_retelling.py::test_what_is_not_known_yet_is_no_answer",),
+    ),
+    Mutant(
+        "the-answer-to-an-older-lac-settles-a-newer-one",
+        "P6.2 P3.3",
+        "a writer went on and paused again while its LAC was told again, and the newer one is forgotten",
+        (
+            (
+                "embedbk/core/lac_retelling.py",
+                "if known is not None and known.lac <= told:",
+                "if known is not None:",
+            ),
+        ),
+        ("tests/rules/test_p6_retelling.py::test_a_newer_lac_takes_the_place_of_the_one_before",),
+    ),
 )
