@@ -1,4 +1,4 @@
-"""What a healed world must still be able to do, and must have put away: L3, L12, L13, L15, L18.
+"""What a healed world must still be able to do, and must have put away: L3, L12, L13, L15, L18, L19.
 
 Each check runs once faults have stopped. Safety is checked in invariants.py; here it is progress.
 """
@@ -13,6 +13,8 @@ from embedbk.config import Quorum
 from embedbk.core.client_words import Send
 from embedbk.core.creation import Creation
 from embedbk.core.lac_reader import LacRead, LacWait
+from embedbk.host.bookie_node import BookieNode
+from embedbk.host.client_node import ClientNode
 from embedbk.host.writing import Writing
 from embedbk.testing.actors import Sleep, Steps, Until
 from embedbk.testing.clocks import MS, SECOND
@@ -25,6 +27,7 @@ from embedbk.testing.writing_handles import append, close_writing, write_ledger
 __all__ = [
     "QuietReaders",
     "keeps_acknowledging",
+    "lists_are_fresh",
     "nothing_is_held",
     "say_no",
     "tells_its_last",
@@ -38,9 +41,10 @@ SLOW_APPENDS = 128
 # The time of an ack quorum in a calm network, with a sync of its disks; and the wait at the bound besides.
 BELOW_BOUND_NS = 15 * MS
 AT_BOUND_NS = BELOW_BOUND_NS + 300 * MS
-LAST_NS = (
-    20 * SECOND
-)  # A bookie's start, and the longest pause before it is told again (core/lac_retelling.py).
+# A bookie's start, and the longest pause before it is told again (core/lac_retelling.py).
+LAST_NS = 20 * SECOND
+# A bookie that goes leaves the list when its session ends.
+LIST_NS = 60 * SECOND
 SENDS_MAX = 400  # Requests for the LAC of one ledger by one client in one virtual second.
 
 
@@ -231,6 +235,27 @@ def nothing_is_held(world: World) -> None:
     world.run_until(lambda: not _held(world), REST_NS)
     if left := _held(world):
         raise Violation("L13", f"held at rest: {', '.join(left)}")
+
+
+def lists_are_fresh(world: World) -> None:
+    """L19: each client that has not closed shows the bookies that are registered."""
+    world.run_until(lambda: not _stale(world), LIST_NS)
+    if stale := _stale(world):
+        raise Violation("L19", f"lists of bookies that are not those of the metadata: {', '.join(stale)}")
+
+
+def _stale(world: World) -> list[str]:
+    registered = {
+        name for name, node in world.nodes.items() if isinstance(node, BookieNode) and node.is_registered
+    }
+    return [
+        f"{name} lists {' '.join(sorted(node.listed.registrations))}"
+        for name, node in world.nodes.items()
+        if isinstance(node, ClientNode)
+        and name not in world.paused
+        and not node.metadata.is_closed
+        and node.listed.registrations.keys() != registered
+    ]
 
 
 def _held(world: World) -> list[str]:

@@ -35,10 +35,12 @@ from embedbk.testing.leavers import Leavers
 from embedbk.testing.liveness import (
     QuietReaders,
     keeps_acknowledging,
+    lists_are_fresh,
     nothing_is_held,
     tells_its_last,
     waits_for_no_slow_seat,
 )
+from embedbk.testing.log_checkers import logs_fit
 from embedbk.testing.member_names import member_names
 from embedbk.testing.members import HASTY_BASE
 from embedbk.testing.members_liveness import (
@@ -69,7 +71,7 @@ REST_NS = 240 * SECOND  # Time for every ledger to be recovered and read (L1).
 TWINS_NS = 4 * SECOND  # Time for a paused process to be asked (P7.9), and to continue.
 SETTLE_NS = 120 * SECOND  # Time for adds to end that no application waits for.
 SHRINK_S = 20.0
-LIVENESS_CLIENTS = ("l3", "l13", "l15", "l18", "p10", "p10-reader", "end-1", "end-2")
+LIVENESS_CLIENTS = ("l3", "l13", "l15", "l18", "p10", "p10-reader", "end-1", "end-2", "l20")
 # After which a writer gives away the seat of a bookie that is not registered: soon, so that seeds meet it.
 SEAT_GRACES_NS = (3 * SECOND, 12 * SECOND, 40 * SECOND)
 PAGE_LEDGERS = 4  # Ledgers in one page of a log's list: few, so that a short run has pages.
@@ -318,6 +320,9 @@ def _liveness(
     # The invariants check whether they were.
     world.run_until(lambda: _are_settled(world, promises), SETTLE_NS)
     nothing_is_held(world)
+    lists_are_fresh(world)
+    if _is_drawn(plan, "check of all logs"):
+        logs_fit(world)
     if plan.members > 1:
         agree_at_last(world)
     if not refusals:  # Else some ledger is not closed, as so many lost disks allow.

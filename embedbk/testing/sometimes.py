@@ -151,6 +151,7 @@ SOMETIMES = {
     "append went on behind a bound": "what was refused at a log's bound was appended later, when there was room",
     "bound let go of a cursor": "a log with a bound truncated what a cursor held that was told so",
     "retention kept by an elected host": "the host that is the auditor truncated a log by its settings",
+    "log checked": "an operator's check of a log found nothing once everything was healed",
     "log sealed": "a log was ended for ever, beside whoever wrote it",
     "ledgers spliced": "staged ledgers became part of a log, all at once",
     "splice beside a writer": "an owner put staged ledgers between two of its own",
