@@ -36,6 +36,7 @@ from embedbk.codec.registration import cookie_path
 from embedbk.config import Settings
 from embedbk.core.collector import CollectorOptions
 from embedbk.errors import EmbedbkError, StorageError, UsageError
+from embedbk.host.announcing import Announcing
 from embedbk.host.awaited import Awaited
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.client_node import ClientNode
@@ -414,9 +415,12 @@ class _Building:
         for each in widening:
             _look_again_when_widened(loop, each)
         opened = Opened(runtime, {node.bookie_id: node.endpoints for node in nodes}, url)
-        opened.failures = [lambda: metadata.failure, *(_failure_of(node) for node in nodes)]
+        failing: list[MetadataNode | BookieNode | Announcing] = [metadata, *nodes]
         if announcing is not None:
-            opened.failures.append(lambda: announcing.failure)
+            failing.append(announcing)
+        for failed in failing:
+            opened.failures.append(_failure_of(failed))
+            failed.on_failed = runtime.signal.notify
         # The catalog belongs to the host's thread: look only at the members' log here.
         opened.offers = lambda: offers(
             [each.name for each in metadata.log.raft.configuration.learners], Growth()
@@ -498,5 +502,5 @@ def _beside(listen: str | None, bookie_id: str) -> str:
     return listen.rpartition(":")[0] + ":0"
 
 
-def _failure_of(node: BookieNode) -> Callable[[], EmbedbkError | None]:
+def _failure_of(node: MetadataNode | BookieNode | Announcing) -> Callable[[], EmbedbkError | None]:
     return lambda: node.failure

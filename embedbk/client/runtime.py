@@ -488,7 +488,7 @@ class Runtime:
         """Wait until the cluster answered and these bookies are registered at these endpoints.
 
         Raises:
-            MetadataUnavailable: no member answered within settings.open_timeout_s.
+            MetadataUnavailable: no member answered within settings.open_timeout_s, or they refused this build.
             EmbedbkError: what `failure` returns while waiting.
         """
 
@@ -501,15 +501,22 @@ class Runtime:
                 if (found := there.get(bookie_id)) is None or found.endpoints != endpoints
             ]
 
+        def refusal() -> str:
+            return "" if self.node.is_ready else self.node.metadata.refusal
+
         arrived = Moved(
             self.signal,
-            lambda: (self.node.is_ready and not missing()) or failure() is not None,
+            lambda: (self.node.is_ready and not missing()) or failure() is not None or refusal() != "",
             self.settings.open_timeout_s,
         )
         is_there = await arrived
         broken = failure()
         if broken is not None:
             raise broken
+        if refusal():
+            raise MetadataUnavailable(
+                f"{self.name}: {refusal()}", definite=True, hint="embedbk quorum status shows the level"
+            )
         if not is_there:
             reason = f"not registered: {', '.join(missing())}" if self.node.is_ready else "nobody answered"
             trouble = self.node.metadata.trouble

@@ -43,6 +43,7 @@ class Announcing:
         is_known: Callable[[], bool],
     ) -> None:
         self.failure: EmbedbkError | None = None
+        self.on_failed: Callable[[], None] = lambda: None  # Called when it is known.
         self._transport = transport
         self._seeker = Seeker(seeds)
         self._operation = operation
@@ -132,6 +133,7 @@ class Announcing:
         is_over = self._taken_since_ns is not None and now_ns - self._taken_since_ns >= TAKEN_NS
         if code in _FOR_GOOD or is_over:
             self.failure = UsageError(text)
+            self.on_failed()
 
     def has_news(self) -> bool:
         return self._transport.has_events()

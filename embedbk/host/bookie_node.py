@@ -44,7 +44,7 @@ from embedbk.core.machine import Effect, earliest
 from embedbk.core.space import SpaceOptions
 from embedbk.core.upkeep_words import AskMetadata
 from embedbk.core.vocabulary import Tick
-from embedbk.errors import EmbedbkError, PeerError, StorageError, ensure
+from embedbk.errors import EmbedbkError, PeerError, StorageError, UsageError, ensure
 from embedbk.host.client_links import ClientLinks
 from embedbk.host.collecting import Collecting
 from embedbk.host.compacting import Compacting
@@ -131,7 +131,13 @@ class BookieNode:
             self._carry_out,
             self.looking_up.make_next,
         )
-        self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
+        self.metadata = MetadataLink(
+            transport,
+            metadata_endpoints,
+            client,
+            on_session=self._on_session,
+            on_refused=self._on_refused,
+        )
         unread = Unread(f"bookie {bookie_id}")
         self.spacing = Spacing(bookie_id, space, storage, free_bytes, self.steps.step)
         self.witnessing = Witnessing(
@@ -182,6 +188,7 @@ class BookieNode:
             on_foreign=self._on_foreign,
         )
         self.failure: EmbedbkError | None = None  # Why this bookie must not serve: shown to its operator.
+        self.on_failed: Callable[[], None] = lambda: None  # Called when that is known.
         self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was logged last.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
@@ -291,6 +298,7 @@ class BookieNode:
 
     def _on_failure(self, failure: EmbedbkError) -> None:
         self.failure = failure
+        self.on_failed()
 
     def has_news(self) -> bool:
         return self.transport.has_events()
@@ -590,11 +598,12 @@ class BookieNode:
         the list of bookies, so that no client chooses this one. Stored entries can still be read."""
         if self.failure is not None:
             return
-        self.failure = StorageError(
+        failure = StorageError(
             f"bookie {self.bookie_id}: its storage failed and acknowledges nothing more: {reason}",
             hint="check the disk, then start the bookie again",
         )
-        logger.critical("%s", self.failure)
+        self._on_failure(failure)
+        logger.critical("%s", failure)
         self._end_promises(now_ns, reason)
         self.registering.register_at(now_ns)
 
@@ -606,7 +615,14 @@ class BookieNode:
 
     def _on_foreign(self, now_ns: int, failure: StorageError) -> None:
         """The cluster knows other directories under this id (P7.2): serve no client."""
-        self.failure = failure
+        self._serve_nobody(now_ns, failure, "these are not its directories")
+
+    def _on_refused(self, now_ns: int, reason: str) -> None:
+        """This build does not know the cluster's level (P10.8): it is in no list of bookies, and never will be."""
+        self._serve_nobody(now_ns, UsageError(reason), reason)
+
+    def _serve_nobody(self, now_ns: int, failure: EmbedbkError, reason: str) -> None:
+        self._on_failure(failure)
         logger.critical("%s", failure)
         self.clients.drop_all(str(failure))
-        self._end_promises(now_ns, "these are not its directories")
+        self._end_promises(now_ns, reason)

@@ -104,7 +104,13 @@ class ClientNode:
         self.backlog = backlog
         self._table_of = table_of
         self.transport = transport
-        self.metadata = MetadataLink(transport, metadata_endpoints, client, on_session=self._on_session)
+        self.metadata = MetadataLink(
+            transport,
+            metadata_endpoints,
+            client,
+            on_session=self._on_session,
+            on_refused=self._on_refused,
+        )
         self._asking = Asking(self.metadata, self.tell)
         self.operations: dict[Operation, None] = {}  # All but the writing handles, which are these:
         self.own_lacs = OwnLacs()
@@ -115,7 +121,7 @@ class ClientNode:
             slow_bookie_bytes_max=slow_bookie_bytes_max,
         )  # fmt: skip
         self.is_ready = False  # A session was open and the list of bookies was seen once.
-        self.on_ready: Callable[[], None] = lambda: None
+        self.on_ready: Callable[[], None] = lambda: None  # Called when it is, or never will be.
         # Called once, when the node closes: whatever is still pending will not complete.
         self.on_closed: Callable[[], None] = lambda: None
         # Makes the loop take a turn; called from users' threads.
@@ -481,6 +487,10 @@ class ClientNode:
 
     def _on_session(self, now_ns: int, cluster_token: bytes) -> None:
         self._links.cluster_token = cluster_token
+
+    def _on_refused(self, now_ns: int, reason: str) -> None:
+        logger.warning("no metadata session any more: %s", reason)
+        self.on_ready()
 
     def _on_bookies(self, records: list[Record], revision: int, is_first: bool) -> None:
         self.listed.take(records, is_first=is_first)

@@ -75,10 +75,13 @@ class MetadataLink:
         client: Client,
         *,
         on_session: Callable[[int, bytes], None] | None = None,
+        on_refused: Callable[[int, str], None] | None = None,
     ) -> None:
         """endpoints: of members, any of them; the others are learnt.
 
         on_session(now_ns, cluster_token): a session was opened; ephemeral keys must be put again.
+
+        on_refused(now_ns, reason): the quorum refused a session for good, as this build is too old (P10.8).
         """
         assert endpoints
         self.transport = transport
@@ -92,6 +95,7 @@ class MetadataLink:
         self.is_closed = False  # No session will be opened any more.
         self.session = 0  # 0 while there is none.
         self.trouble = ""  # Why no member could be reached last; for messages.
+        self.refusal = ""  # Why the quorum refuses this build, if it does.
         self._due_ns = 0  # The core's deadline: it moves in its steps only.
         self._knows_due = True
         self._gathers = False  # The other end takes several requests in one message.
@@ -102,6 +106,7 @@ class MetadataLink:
         self._refused: dict[int, Callable[[str], None]] = {}  # Callbacks of watchers that want to know.
         self.session_ends: set[Callable[[str], None]] = set()  # Called with why a session ended or may have.
         self._on_session = on_session
+        self._on_refused = on_refused
         self._message_ids = itertools.count(1)
         self._effects: deque[tuple[int, ClientEffect]] = deque()  # With the time of their step.
         self._is_carrying_out = False
@@ -329,8 +334,11 @@ class MetadataLink:
             case Closed():
                 self.session = 0
                 self._tell_end(effect.reason)
-                self.is_closed = True
                 self.trouble = effect.reason
+                if not self.is_closed:
+                    self.is_closed, self.refusal = True, effect.reason
+                    if self._on_refused is not None:
+                        self._on_refused(now_ns, effect.reason)
 
     def _tell_end(self, reason: str) -> None:
         for tell in list(self.session_ends):

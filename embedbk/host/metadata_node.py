@@ -151,6 +151,7 @@ class MetadataNode:
         # Something is queued for the log, and the thread that writes it was not woken for it.
         self._has_queued = False
         self.failure: EmbedbkError | None = None  # Why this member must not serve: shown to its operator.
+        self.on_failed: Callable[[], None] = lambda: None  # Called when that is known.
         self._durable_sequence = 0
         self._has_doubt = begun.doubt is not None  # And it is noted so.
         self._links: dict[int, None] = {}
@@ -562,6 +563,7 @@ class MetadataNode:
         self.failure = failure
         self._drop_all("this metadata member has failed")
         self.members.end("this metadata member has failed")
+        self.on_failed()
 
     def _drop_all(self, reason: str) -> None:
         self._send_gathered()

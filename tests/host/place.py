@@ -28,6 +28,7 @@ from embedbk.host.operations import OneResult
 from embedbk.host.waiting import WAITING_BYTES_MAX
 from embedbk.host.writing import Writing
 from embedbk.metadata.client import Client
+from embedbk.metadata.levels import LEVEL
 from embedbk.ports.entry_store import EntriesFound, MemoryRefused
 from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.storage.bookie_storage import BookieStorage
@@ -109,13 +110,18 @@ class Place:
         return self.count.to_bytes(16, "big")
 
     def start_bookie(
-        self, name: str, survivors: Survivors | None = None, storage: Any = None, **settings: Any
+        self,
+        name: str,
+        survivors: Survivors | None = None,
+        storage: Any = None,
+        level: int = LEVEL,
+        **settings: Any,
     ) -> BookieNode:
         storage = storage or MemoryBookieStorage(survivors or Survivors(self.fresh()))
         transport = LocalTransport(
             Identity("bookie", name, storage.incarnation, TOKEN, storage.starts.id), **settings
         )
-        client = Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN)
+        client = Client(ttl_ms=SESSION_MS, label=name, cluster_token=TOKEN, level=level)
         node = BookieNode(
             name,
             storage,

@@ -27,6 +27,7 @@ from embedbk.codec.metadata_messages import (
 from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import cookie_path, registration_path
 from embedbk.host import bookie_node, client_links
+from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.transports.envelope import WINDOW_BYTES_MIN
@@ -498,6 +499,21 @@ def test_the_last_words_of_a_process_before_do_not_replace_a_registration(place:
     assert isinstance(outcome[0], TxnDone) and not outcome[0].is_done
     place.run_for(3 * SESSION_MS * MS)
     assert client.listed.registrations["b1"].endpoints == after.endpoints, "and it stays"
+
+
+def test_a_bookie_that_does_not_know_the_level_ends_and_serves_nobody(place: Place) -> None:
+    """P10.8: "a node that does not know the level in force ... refuses to go on": it says which build to start."""
+    node = place.start_bookie("b1", place.crash("b1"), level=LEVEL_FIRST)
+    peer = place.peer("b1")
+    told: list[str] = []
+    node.on_failed = lambda: told.append(str(node.failure))
+    place.until(lambda: node.failure is not None)
+    assert told == [str(node.failure)]
+    assert told[0].startswith("b1 knows levels 1 to 1, and the cluster's level is")
+    assert "start a build that knows it" in told[0]
+    place.turns()
+    peer.look()
+    assert peer.down is not None
 
 
 def test_a_wiped_bookie_is_refused_and_serves_nobody(place: Place) -> None:
