@@ -152,6 +152,8 @@ class LogFollowing:
                     return False
                 note.goes_on()
                 self._log.runtime.check()
+                pointer.check()
+                listed.check()
         finally:
             note.goes_on()
             pointer.end()
@@ -315,7 +317,8 @@ class LogFollowing:
 
 
 def _has_moved(pointer: FollowedKey, listed: FollowedKey, seen: tuple[int, int], runtime: Runtime) -> bool:
-    return (pointer.revision, listed.revision) != seen or runtime.is_ended
+    is_refused = pointer.refusal != "" or listed.refusal != ""
+    return (pointer.revision, listed.revision) != seen or is_refused or runtime.is_ended
 
 
 def _is_beyond(followed: FollowedKey, revision: int) -> bool:

@@ -247,12 +247,13 @@ class LedgerReading:
             await Moved(
                 followed.signal,
                 # Done, too, when the client ends.
-                lambda: wait.future.done() or followed.revision > revision,
+                lambda: wait.future.done() or followed.revision > revision or followed.refusal != "",
                 waited.left_s(),
             )
         finally:
             if not wait.future.done():
                 self.runtime.forget(wait)
+        followed.check()
         if not wait.future.done():
             return
         lac, _, is_fenced = wait.future.result()

@@ -464,10 +464,14 @@ class Succession(Outliving):
         try:
             await Moved(
                 self._signal,
-                lambda: self._is_lost(followed) or self._has_ended or runtime.is_ended,
+                lambda: (
+                    self._is_lost(followed) or self._has_ended or followed.refusal != "" or runtime.is_ended
+                ),
                 timeout_s,
             )
             runtime.check()
+            if not (self._is_lost(followed) or self._has_ended):
+                followed.check()
             return self._is_lost(followed)
         finally:
             followed.end()

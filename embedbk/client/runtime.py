@@ -111,9 +111,23 @@ class FollowedKey:
     def revision(self) -> int:
         return self.state[1] if self.state is not None else 0
 
-    def beyond(self, revision: int, timeout_s: float | None) -> Moved:
-        """Wait until the key has a revision above this one, or there is nothing to wait for any more."""
-        return Moved(self.signal, lambda: self.revision > revision or self._runtime.is_ended, timeout_s)
+    async def beyond(self, revision: int, timeout_s: float | None) -> bool:
+        """Wait until the key has a revision above this one, or the client has ended; False: not within timeout_s.
+
+        Raises MetadataUnavailable, as `check`.
+        """
+        has_moved = await Moved(
+            self.signal,
+            lambda: self.revision > revision or self.refusal != "" or self._runtime.is_ended,
+            timeout_s,
+        )
+        self.check()
+        return has_moved
+
+    def check(self) -> None:
+        """Raises MetadataUnavailable: nothing follows the key any more, and nothing will."""
+        if self.refusal:
+            raise MetadataUnavailable(f"{self.key} is not followed any more: {self.refusal}")
 
     def end(self) -> None:
         """From any thread: follow no longer."""

@@ -169,6 +169,7 @@ class Listing(Machine):
         self.pages: LogPages | None = None
         self.list_revision = ABSENT
         self.rounds = 0
+        self.unread = ""  # Why the list could not be read, while it cannot.
         self.commit_is_unknown = False
         self.undo_rounds = 0
         self.standing: tuple[bytes | None, int] = (None, ABSENT)  # The list that stood instead of ours.
@@ -224,6 +225,8 @@ class Listing(Machine):
     def _read_list(self) -> list[Effect]:
         self.stage = Stage.LIST
         self.rounds += 1
+        if self.rounds > _ROUNDS_MAX and self.unread:
+            return self._end(self._not_now(self.unread, is_definite=not self.commit_is_unknown))
         if self.rounds > _ROUNDS_MAX:
             return self._end(
                 MetadataConflict(f"log {self.name!r}: its list changed {_ROUNDS_MAX} times under its owner")
@@ -246,6 +249,7 @@ class Listing(Machine):
         return self._on_own_key(event)
 
     def _on_list(self, event: KeyRead) -> list[Effect]:
+        self.unread = ""
         if self._is_ours(event.value):
             return self._taken_over(event.revision)  # An earlier commit, of which we did not hear.
         self._note_standing(event)
@@ -503,6 +507,7 @@ class Listing(Machine):
             return self._step_sub(event)
         if self.stage is Stage.UNDO:
             return self._end(self.refusal)
+        self.unread = event.reason
         self.retry_at = event.now_ns + RETRY_NS
         return []
 

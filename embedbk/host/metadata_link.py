@@ -304,7 +304,8 @@ class MetadataLink:
                     done(now_ns, effect.result)
                 elif self._watchers.pop(effect.token, None) is not None:
                     reason = effect.result.text if isinstance(effect.result, Refusal) else str(effect.result)
-                    logger.warning("a watch was refused: %s", reason)
+                    if not self.refusal:  # Else each of very many is, for one reason, which is known.
+                        logger.warning("a watch was refused: %s", reason)
                     refused = self._refused.pop(effect.token, None)
                     if refused is not None:
                         refused(reason)

@@ -431,15 +431,16 @@ class Client:
         )
 
     def _end(self, refusal: Refusal, reason: str, effects: list[ClientEffect]) -> None:
-        """Complete all requests; every later one is refused."""
+        """Complete all requests, and watches that nobody cancelled; every later one is refused."""
         self._requests.end(refusal, effects)
-        self._watching.cancel_all()
+        watches = self._watching.cancel_all()
         self._session = None
         self._opening.clear()
         self._open_retry_ns = None
         self._closing_sequence = None
         self._ended = Refusal("UNAVAILABLE" if refusal.code == UNKNOWN else refusal.code, refusal.text)
         effects.append(Closed(reason))
+        effects += [Completed(token, self._ended) for token in watches]
 
     _HANDLERS: ClassVar[dict[type, Callable[[Any, Any, list[ClientEffect]], None]]] = {
         Connected: _on_connected,

@@ -98,11 +98,13 @@ class Watching:
         if watch is not None:
             self._end_stream(watch, effects)
 
-    def cancel_all(self) -> None:
-        """The client closes: no watch shows anything any more."""
+    def cancel_all(self) -> list[Token]:
+        """The client closes, or is refused: no watch shows anything any more. Returns those that there were."""
+        tokens = list(self._watches)
         self._watches.clear()
         self._streams.clear()
         self.requests.clear()
+        return tokens
 
     def tick(self, now_ns: int) -> None:
         """Watches that the quorum refused or could not list are listed again when their time has come."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,22 +47,91 @@ def test_a_directory_of_a_later_level_is_refused_at_once(data: Path, settings: e
         embedbk.open(data, settings=patient)
 
 
+def opened(newer: embedbk.Client, settings: embedbk.Settings, level: int) -> Opened:
+    """A client that knows this level."""
+    assert newer.url is not None
+
+    def know(node: ClientNode) -> None:
+        node.metadata.client.level = level
+
+    endpoint = newer.url.replace("embedbk", "tcp")
+    transport = open_transport(endpoint, _client_identity(b""))
+    return Opened(_client(transport, [endpoint], settings, b"", Loop("older"), "it", know), {}, newer.url)
+
+
 def test_a_client_that_is_too_old_is_told_so_at_once(data: Path, settings: embedbk.Settings) -> None:
     """METADATA.md, 8: "a session (LACKING; its client ends)": nobody tells it to look whether a member runs."""
-
-    def be_older(node: ClientNode) -> None:
-        node.metadata.client.level = LEVEL_FIRST
-
     patient = replace(settings, open_timeout_s=FOREVER_S)
     with embedbk.open(data, bookies=1, listen="tcp://127.0.0.1:0", settings=settings) as newer:
-        assert newer.url is not None
-        endpoint = newer.url.replace("embedbk", "tcp")
-        transport = open_transport(endpoint, _client_identity(b""))
-        runtime = _client(transport, [endpoint], patient, b"", Loop("older"), "it", be_older)
+        older = opened(newer, patient, LEVEL_FIRST)
         try:
             with pytest.raises(embedbk.MetadataUnavailable, match="knows levels 1 to 1, and the") as refused:
-                run_blocking(Opened(runtime, {}, newer.url).ready(), "ready")
+                run_blocking(older.ready(), "ready")
             assert refused.value.definite
             assert "nobody answered" not in str(refused.value)
         finally:
-            runtime.close()
+            older.runtime.close()
+
+
+@pytest.mark.parametrize("waits", ["tail", "tail of no log", "reader", "lost", "watch_logs", "holders"])
+def test_who_waits_is_told_when_the_level_was_raised_while_its_client_was_away(
+    data: Path, settings: embedbk.Settings, waits: str
+) -> None:
+    """METADATA.md, 8: its session is gone, and it gets no other. What it followed shows nothing any more: a tail that
+    stood at the end of its ledger never heard of the next one, and waited without a word for ever."""
+    brief = replace(settings, session_ttl_ms=1000)
+    with ExitStack() as stack:
+        listen = "tcp://127.0.0.1:0"
+        newer = stack.enter_context(embedbk.open(data, bookies=3, listen=listen, settings=settings))
+        writer = stack.enter_context(newer.log("orders").writer())
+        writer.append(b"one")
+        begun = opened(newer, brief, LEVEL)
+        run_blocking(begun.ready(), "ready")
+        older = stack.enter_context(embedbk.Client(begun))
+        runtime, waiting, may_go_on = begun.runtime, threading.Event(), threading.Event()
+        stack.callback(may_go_on.set)
+        told: list[embedbk.EmbedbkError] = []
+        thread = threading.Thread(target=lambda: wait(older, waits, waiting, told))
+        if waits == "lost":
+            writer.close()
+        thread.start()
+        assert waiting.wait(settings.open_timeout_s)
+        epoch = older.lock("away").acquire()
+        runtime.node.metadata.client.level = LEVEL_FIRST
+        runtime.call(may_go_on.wait)  # It hears nothing, and says nothing, until its session is over.
+        assert newer.lock("away").acquire() > epoch
+        may_go_on.set()
+        thread.join()
+        assert len(told) == 1
+        assert isinstance(told[0], embedbk.MetadataUnavailable)
+        assert "knows levels 1 to 1, and the cluster's level is" in str(told[0])
+
+
+def wait(
+    older: embedbk.Client, what: str, waiting: threading.Event, told: list[embedbk.EmbedbkError]
+) -> None:
+    """Wait until something comes, which nothing does."""
+    try:
+        if what == "lost":
+            with older.log("orders").writer() as writer:
+                waiting.set()
+                writer.lost()
+        elif what == "watch_logs":
+            for _ in older.watch_logs():
+                waiting.set()
+        elif what == "holders":
+            for _ in older.lock("nobody").holders():
+                waiting.set()
+        elif what == "reader":
+            with older.log("orders").reader("earliest") as reader:
+                while reader.read_bulk(wait_s=FOREVER_S):
+                    waiting.set()
+        elif what == "tail":
+            for _ in older.log("orders").tail(0):
+                waiting.set()
+        else:
+            waiting.set()
+            for _ in older.log("nothing").tail(0):
+                pass
+    except embedbk.EmbedbkError as error:
+        told.append(error)

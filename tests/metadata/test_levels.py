@@ -48,6 +48,7 @@ from embedbk.metadata.quorum import MemberId
 from embedbk.metadata.raft_vocabulary import Entry
 from embedbk.metadata.vocabulary import (
     Closed,
+    Completed,
     Connected,
     Halted,
     MemberStarted,
@@ -56,6 +57,8 @@ from embedbk.metadata.vocabulary import (
     Reply,
     Send,
     Tick,
+    WatchCancelled,
+    WatchRequested,
 )
 from tests.metadata.alone import log_of_one
 from tests.metadata.test_member import LINK, Desk
@@ -218,6 +221,19 @@ def test_a_client_that_is_too_old_ends_and_says_why() -> None:
     effects = client.step(MessageReceived(1, MetadataReply(0, sent.request.sequence, refusal)))
     assert effects == [Closed("too old")]
     assert client.deadline_ns is None
+
+
+def test_who_watches_is_told_that_its_client_is_too_old() -> None:
+    """METADATA.md, 8: "its client ends": a tail would wait for ever for the next ledger of its log. The reason comes
+    first, so that one line says it, however many watch."""
+    client = Client(ttl_ms=1000, label="old", level=LEVEL_FIRST)
+    client.step(WatchRequested(0, "gone", "/j/"))
+    client.step(WatchRequested(0, "w", "/k/"))
+    client.step(WatchCancelled(0, "gone"))
+    sent = [each for each in client.step(Connected(0)) if isinstance(each, Send)]
+    refusal = Refusal(LACKING, "too old")
+    effects = client.step(MessageReceived(1, MetadataReply(0, sent[0].request.sequence, refusal)))
+    assert effects == [Closed("too old"), Completed("w", refusal)]
 
 
 def test_a_member_that_does_not_know_the_level_serves_no_more() -> None:

@@ -101,4 +101,25 @@ MUTANTS = (
         ((_MEMBER, "refusal.code == LACKING and not self._knows_all", "False"),),
         (_TESTS + "a_leader_refuses_nothing_by_a_level_that_its_log_may_raise",),
     ),
+    Mutant(
+        "watches-of-a-refused-client-told-nothing",
+        "P10.8",
+        "a client that is too old ends, and whoever follows a key by it waits for ever",
+        (("embedbk/metadata/client.py", "        effects += [Completed(token, self._ended) for token in watches]\n", "        del watches\n"),),
+        (_TESTS + "who_watches_is_told_that_its_client_is_too_old",),
+    ),
+    Mutant(
+        "bookie-that-is-too-old-goes-on",
+        "P10.8",
+        "a bookie whose build does not know the level stays without a word, and without a registration",
+        (("embedbk/host/bookie_node.py", "        self._serve_nobody(now_ns, UsageError(reason), reason)\n", "        del now_ns, reason\n"),),
+        ("tests/host/test_bookie_node.py::test_a_bookie_that_does_not_know_the_level_ends_and_serves_nobody",),
+    ),
+    Mutant(
+        "list-not-read-is-list-changed",
+        "P2.2",
+        "an owner whose list cannot be read is told that others changed it",
+        (("embedbk/core/log_listing.py", "        self.unread = event.reason\n", "        self.unread = \"\"\n"),),
+        ("tests/rules/test_p8_rolling.py::test_a_list_that_cannot_be_read_is_not_said_to_have_changed",),
+    ),
 )  # fmt: skip

@@ -8,8 +8,9 @@ from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment, ledger_key
 from embedbk.codec.metadata_messages import Delete
 from embedbk.core.log_listing import NewLedger, TakenOver
 from embedbk.core.log_rolling import LogPreparing, LogRecording
-from embedbk.core.metadata_words import AllocateIds, ReadKey, Transact
-from embedbk.errors import LedgerFenced, NotEnoughBookies
+from embedbk.core.metadata_words import AllocateIds, MetadataFailed, ReadKey, Transact
+from embedbk.core.vocabulary import Ended, Started, Tick
+from embedbk.errors import LedgerFenced, MetadataUnavailable, NotEnoughBookies
 from embedbk.ids import NO_ENTRY
 from tests.rules.test_p8_logs import LOG, commit_of, listed, put_list, take, taken, write
 from tests.rules.world import THREE, Client, Operation, World
@@ -103,6 +104,22 @@ def test_a_list_that_changed_under_its_owner_is_read_again() -> None:
     world.run(until=lambda: client.has_ended)
     assert taken(client).log_list.segments[0].first_offset == 5
     assert len(ledgers(world)) == 2
+
+
+def test_a_list_that_cannot_be_read_is_not_said_to_have_changed() -> None:
+    """P2.2: neither yes nor no. Metadata that refuses its owner for good says why; nobody changed the list."""
+    world = World()
+    core = preparing(world, take(world)).core
+    now_ns, effects = world.now_ns, core.step(Started(world.now_ns))
+    while not isinstance(effects[0], Ended):
+        assert effects == [ReadKey("list", log_key_path(LOG))]
+        assert core.step(MetadataFailed(now_ns, "list", "this build is too old")) == []
+        assert core.deadline_ns is not None
+        now_ns = core.deadline_ns
+        effects = core.step(Tick(now_ns))
+    error = effects[0].error
+    assert isinstance(error, MetadataUnavailable) and error.definite
+    assert "gets no further ledger: this build is too old" in str(error)
 
 
 @pytest.mark.parametrize("lands", [True, None])
