@@ -327,6 +327,7 @@ def _run_bookie(options: argparse.Namespace, serving: Serving) -> None:
             expands=options.expand,
             journal_file_bytes=options.journal_file_bytes,
             may_have_lost=options.may_have_lost,
+            may_go_back=True,
         )
         opened.callback(storage.close)
         identity = Identity("bookie", options.id, storage.incarnation, token, storage.starts.id)

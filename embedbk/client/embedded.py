@@ -311,6 +311,7 @@ class _Building:
             ledger_directories=ledgers,
             expands=self.devices.expands,
             journal_file_bytes=self.settings.journal_file_bytes,
+            may_go_back=True,
         )
         self.opened.append(storage.close)
         return storage

@@ -64,6 +64,7 @@ from embedbk.host.unread import Unread
 from embedbk.host.waiting import WAITING_BYTES_MAX, WaitingRequests
 from embedbk.host.witnessing import Witnessing
 from embedbk.metadata.client import Client
+from embedbk.metadata.levels import LEVEL_FIRST
 from embedbk.ports.add_path import AddPath, WaitTerms
 from embedbk.ports.adds import Near
 from embedbk.ports.durable_bookie import DurableBookie
@@ -191,6 +192,7 @@ class BookieNode:
         self.on_failed: Callable[[], None] = lambda: None  # Called when that is known.
         self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was logged last.
+        self._level = LEVEL_FIRST  # Of the cluster, as its storage knows it.
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.rebuild = rebuild or RebuildPace(bookie_id, storage)
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)
@@ -251,6 +253,9 @@ class BookieNode:
                 self._on_link_down(now_ns, event)
         self._go_on_reading(now_ns)
         self.metadata.tick(now_ns)
+        if self.metadata.client.cluster_level > self._level:
+            self._level = self.metadata.client.cluster_level
+            self.storage.note_level(self._level)
         self.witnessing.step(now_ns)
         self.registering.step(now_ns)
         self.limbo.step(now_ns)

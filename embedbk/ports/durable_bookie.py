@@ -224,6 +224,11 @@ class DurableBookie(Protocol):
         while nothing is."""
         ...
 
+    def note_level(self, level: int) -> None:
+        """The cluster's level is this one or higher: what builds that do not know it cannot read may be written
+        (P10.8)."""
+        ...
+
     def look_at_directories(self) -> None:
         """Notice a directory that was removed beneath this process, in which nothing is kept any more: from then on
         `failed` says so. Asked now and then."""

@@ -27,6 +27,7 @@ from embedbk.core.upkeep_words import EntryLogKeeper, LogFacts
 from embedbk.core.witness import Met
 from embedbk.errors import StorageError, UsageError
 from embedbk.ids import START_ID_BYTES
+from embedbk.metadata.levels import LEVEL_OF_RUN_DIGESTS
 from embedbk.ports.entry_store import EntriesFound, EntriesHeld
 from embedbk.ports.journal import Buffer
 from embedbk.ports.upkeep import RebuildLeft, RebuildPiece, ScrubDamage, ScrubPiece
@@ -80,6 +81,7 @@ class BookieStorage:
         threaded: commit and flush in native threads; else `step` does both by hand.
         may_have_lost: these directories are an older copy, or were repaired by hand: what they held may be gone. Kept
             in a file of the directory until everything that may be lost is in durable limbo (P7.4).
+        may_go_back: until `note_level` says otherwise builds may come back that read no entry log of version 4 (P10.8).
         io, incarnation, starts: a `MemoryDisk` to live on, the bookie there, and which start this is, instead of the
             real disk; None: the first.
 
@@ -104,6 +106,7 @@ class BookieStorage:
         ledgers_max: int = LEDGERS_MAX,
         threaded: bool = True,
         may_have_lost: bool = False,
+        may_go_back: bool = False,
         io: MemoryDisk | None = None,
         incarnation: bytes = b"",
         starts: Starts | None = None,
@@ -183,6 +186,7 @@ class BookieStorage:
                 half_bytes_max=cache_bytes_max + REPLAY_ROOM_BYTES,
                 half_bytes_kept=flush_bytes,
             )
+            self._store.set_may_go_back(may_go_back=may_go_back)
             self._lost = LostIndexes(self._store.handle, self.place, threaded=threaded)
             terms = JournalTerms(layout.journals, journal_file_bytes, threaded, io, self.incarnation)
             start = self._load(terms, flush_bytes, notes_used)
@@ -278,6 +282,10 @@ class BookieStorage:
 
     def failed(self) -> str | None:
         return self._removed or self.flushes.failure or self._open_journals().failed()
+
+    def note_level(self, level: int) -> None:
+        if level >= LEVEL_OF_RUN_DIGESTS:
+            self._open_store().set_may_go_back(may_go_back=False)
 
     def look_at_directories(self) -> None:
         if self._identity is not None and not self._removed:

@@ -101,6 +101,10 @@ class NativeEntryStore:
         self._held: Any = ffi.new("struct ebk_held *")
         self._sums: Any = ffi.new("struct ebk_sums *")
 
+    def set_may_go_back(self, *, may_go_back: bool) -> None:
+        """Whether builds may come back that read entry logs up to version 3: then new ones are of that version."""
+        lib.ebk_store_set_may_go_back(self._store, may_go_back)
+
     # --- What was found at the start ---------------------------------------------------------------------
 
     def reports(self) -> list[str]:

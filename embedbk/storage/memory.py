@@ -433,6 +433,8 @@ class MemoryBookieStorage:
     def why_full(self) -> str:
         return ""
 
+    def note_level(self, level: int) -> None: ...
+
     def look_at_directories(self) -> None: ...
 
     def read_only_reason(self) -> str | None:

@@ -338,6 +338,7 @@ class NativeDisk:
             journal_file_bytes=NATIVE_JOURNAL_BYTES,
             threaded=False,
             may_have_lost=self._may_have_lost,
+            may_go_back=True,
             io=self._disk,
             incarnation=self.incarnation,
             journal_directories=self._places("journal"),

@@ -39,6 +39,10 @@ int ebk_store_open(struct ebk_io *io, const char *const *directories, uint32_t d
  * cache are freed: the journal has them. */
 void ebk_store_close(struct ebk_store *store);
 
+/* Whether builds may come back that read entry logs up to version 3: new ones are of that version then, without digests,
+ * as long as none of version 4 is there. At first: no. */
+EBK_SHORT void ebk_store_set_may_go_back(struct ebk_store *store, bool may_go_back);
+
 /* Damage that was found and could be worked around, one line each, NULL beyond the last. */
 EBK_SHORT const char *ebk_store_report(const struct ebk_store *store, uint32_t number);
 /* How many entry logs there are, and the states of ledgers in the footer of each, oldest first.

@@ -74,6 +74,7 @@ int ebk_store_copy_begin(struct ebk_store *store, const uint32_t *log_ids, uint3
     copy->flush.io = store->io;
     copy->flush.directory = store->directories[directory];
     copy->flush.directory_number = directory;
+    copy->flush.descriptor.version = ebk_store_log_version(store);
     copy->flush.descriptor.part_count = 1;
     copy->writer.file = -1;
     for (uint32_t i = 0; i < count; i++) {

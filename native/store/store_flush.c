@@ -115,6 +115,7 @@ static int prepare(struct ebk_store *store, uint32_t directories)
     for (uint32_t i = 0; i < store->flush_count && refused == EBK_OK; i++) {
         struct ebk_flush *flush = &store->flushes[i];
         flush->descriptor = (struct ebk_descriptor){
+            .version = ebk_store_log_version(store),
             .log_id = ++store->log_id_last,
             .previous_id = previous_id,
             .mark = store->frozen_mark,

@@ -72,8 +72,8 @@ int64_t ebk_cache_entry_id(const uint8_t *entry);
 #define EBK_RUN_DIGESTS_MAX 64u
 #define EBK_LOG_VERSION_ONE 1u   /* read only: a log that is a whole flush, or a compaction's */
 #define EBK_LOG_VERSION_PARTS 2u /* read only: one of several that are a flush together, or with marks of several journals */
-#define EBK_LOG_VERSION_TWICE 3u /* read only: the index stands before the entries and behind them, and each run has its CRC */
-#define EBK_LOG_VERSION 4u       /* as these are written: each run has room for the digests of its entries, too */
+#define EBK_LOG_VERSION_TWICE 3u /* the index stands before the entries and behind them, and each run has its CRC */
+#define EBK_LOG_VERSION 4u       /* the newest: each run has room for the digests of its entries, too */
 #define EBK_LOG_CHUNK_BYTES (1u << 20) /* of one write of an entry log */
 #define EBK_LOG_STATE_BYTES 56u /* of a ledger state, of a journal's mark, and of an item of the roll */
 #define EBK_LOG_NAME_BYTES 32
@@ -316,6 +316,8 @@ int ebk_run_maker_copy(struct ebk_run_maker *maker, uint64_t ledger_id, const st
 int ebk_run_maker_end(struct ebk_run_maker *maker);
 /* The CRC of a run's head, coded numbers and digests, which begin at `at` of its section; seed: ebk_section_seed(). */
 uint32_t ebk_run_crc(uint32_t seed, uint64_t at, const uint8_t *bytes, size_t size);
+/* Take the digests out of the runs of an index section, for a log of version 3. Returns the size that is left. */
+size_t ebk_runs_without_digests(uint8_t *index, size_t size);
 /* Finish an index section whose runs were made as if the entries were in its place: they are behind it, and each run
  * gets its sum. */
 void ebk_runs_seal(const struct ebk_descriptor *descriptor, uint8_t *index);

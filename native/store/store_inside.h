@@ -28,7 +28,7 @@ struct ebk_flush {
     uint32_t directory_number;
     const struct ebk_cache *cache;
     uint32_t slot, slot_count; /* the ledgers of the cache that it writes: those with this slot */
-    struct ebk_descriptor descriptor; /* log_id, previous_id, token, incarnation, mark, states_size, parts on entry */
+    struct ebk_descriptor descriptor; /* version, log_id, previous_id, token, incarnation, mark, states_size, parts on entry */
     uint8_t *states; /* with the roll behind them; empty in all but the first log of a flush */
     uint8_t *index;  /* out: the index section */
     int result;
@@ -53,6 +53,7 @@ struct ebk_store {
     char (*directories)[EBK_DIRECTORY_BYTES];
     uint32_t directory_count;
     struct ebk_store_settings settings;
+    bool may_go_back; /* ebk_store_set_may_go_back() */
     struct ebk_cache halves[2];
     uint32_t active; /* which half takes puts */
     bool is_frozen;  /* the other half is written, or the journals still borrow it */
@@ -89,6 +90,9 @@ struct ebk_store {
     struct ebk_piece *pieces; /* the plan of the read that is going on; kept between reads */
     uint32_t piece_capacity;
 };
+
+/* Of the next entry log that is written. */
+uint32_t ebk_store_log_version(const struct ebk_store *store);
 
 /* Write what the flush takes of its cache as one entry log; fills result, text, index and the rest of the descriptor. */
 void ebk_log_flush(struct ebk_flush *flush);

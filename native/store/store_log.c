@@ -204,7 +204,8 @@ int ebk_log_publish(struct ebk_flush *flush, const char *tmp)
 void ebk_log_seal(struct ebk_flush *flush)
 {
     struct ebk_descriptor *descriptor = &flush->descriptor;
-    descriptor->version = EBK_LOG_VERSION;
+    if (descriptor->version < EBK_LOG_VERSION)
+        descriptor->index_size = ebk_runs_without_digests(flush->index, descriptor->index_size);
     ebk_runs_seal(descriptor, flush->index);
     const uint64_t end = ebk_second_states_offset(descriptor) + descriptor->states_size + EBK_LOG_DESCRIPTOR_BYTES;
     descriptor->file_size = (end + EBK_LOG_BLOCK_BYTES - 1) / EBK_LOG_BLOCK_BYTES * EBK_LOG_BLOCK_BYTES;

@@ -94,3 +94,16 @@ void ebk_store_tell(struct ebk_store *store, const struct ebk_log *log, const ch
     vsnprintf(line + used, EBK_REPORT_BYTES - (size_t)used, format, arguments);
     va_end(arguments);
 }
+
+void ebk_store_set_may_go_back(struct ebk_store *store, bool may_go_back)
+{
+    store->may_go_back = may_go_back;
+}
+
+uint32_t ebk_store_log_version(const struct ebk_store *store)
+{
+    if (!store->may_go_back) return EBK_LOG_VERSION;
+    for (uint32_t i = 0; i < store->log_count; i++) /* Who cannot read one of them does not come back here. */
+        if (store->logs[i]->descriptor.version == EBK_LOG_VERSION) return EBK_LOG_VERSION;
+    return EBK_LOG_VERSION_TWICE;
+}

@@ -159,13 +159,27 @@ uint32_t ebk_run_crc(uint32_t seed, uint64_t at, const uint8_t *bytes, size_t si
     return ebk_crc32c(ebk_crc32c(seed, place, sizeof place), bytes, size);
 }
 
+size_t ebk_runs_without_digests(uint8_t *index, size_t size)
+{
+    uint8_t *to = index;
+    for (const uint8_t *head = index, *end = index + size; head < end;) {
+        const size_t kept = EBK_LOG_RUN_BYTES + ebk_load_u32(head + 48);
+        const uint8_t *next = head + kept + ebk_run_tail_bytes(EBK_LOG_VERSION, head[52], ebk_load_u64(head + 24));
+        memmove(to, head, kept);
+        to[EBK_RUN_AT_SUMMED] = 0;
+        to += kept + EBK_LOG_RUN_CRC_BYTES;
+        head = next;
+    }
+    return (size_t)(to - index);
+}
+
 void ebk_runs_seal(const struct ebk_descriptor *descriptor, uint8_t *index)
 {
     const uint32_t seed = ebk_section_seed(descriptor);
     for (uint64_t at = 0; at < descriptor->index_size;) {
         uint8_t *head = index + at;
-        const size_t digests_size = ebk_run_digest_count(head[52], ebk_load_u64(head + 24)) * sizeof(uint64_t);
-        const size_t size = EBK_LOG_RUN_BYTES + ebk_load_u32(head + 48) + digests_size;
+        const size_t tail = ebk_run_tail_bytes(descriptor->version, head[52], ebk_load_u64(head + 24));
+        const size_t size = EBK_LOG_RUN_BYTES + ebk_load_u32(head + 48) + tail - EBK_LOG_RUN_CRC_BYTES;
         ebk_store_u64(head + 32, ebk_load_u64(head + 32) + descriptor->index_size);
         ebk_store_u32(head + size, ebk_run_crc(seed, at, head, size));
         at += size + EBK_LOG_RUN_CRC_BYTES;

@@ -122,4 +122,18 @@ MUTANTS = (
         (("embedbk/core/log_listing.py", "        self.unread = event.reason\n", "        self.unread = \"\"\n"),),
         ("tests/rules/test_p8_rolling.py::test_a_list_that_cannot_be_read_is_not_said_to_have_changed",),
     ),
+    Mutant(
+        "entry-logs-that-the-build-before-refuses",
+        "P10.8",
+        "a bookie writes entry logs of the newest version, whatever the cluster's level is: the build before does not start on them",
+        (("native/store/store_logs.c", "    if (!store->may_go_back) return EBK_LOG_VERSION;\n", "    if (store->log_count == 0 || !store->may_go_back) return EBK_LOG_VERSION;\n"),),
+        ("tests/storage/test_entry_log_format.py::test_while_the_build_before_can_come_back_logs_are_as_it_reads_them",),
+    ),
+    Mutant(
+        "level-that-storage-does-not-hear-of",
+        "P10.8",
+        "a bookie writes what the build before reads also when it cannot come back",
+        (("embedbk/host/bookie_node.py", "            self.storage.note_level(self._level)\n", ""),),
+        ("tests/faces/test_levels.py::test_entry_logs_are_what_builds_read_that_may_come_back",),
+    ),
 )  # fmt: skip
