@@ -42,7 +42,7 @@ PACKER_FULL = -1  # Too many bytes unreleased: nothing was appended, try again w
 PACKER_STOPPED = -2  # After stop(): nothing was appended, nor ever will be.
 PACKER_CONFLICT = -13  # Another id than the expected one is the next: nothing was appended.
 
-# Where frames end depends on these, so that both kinds cut the same frames; native/wire/packer.c draws them.
+# Where frames end depends on these, so that both kinds cut the same frames; native/wire/packer_inside.h draws them.
 _NOTE_BYTES = 48
 _NOTE_ALIGN = 8
 TIME_EVERY = 64
@@ -524,7 +524,7 @@ class TwinPacker:
         return entry_id, should_wake
 
     def _room(self, whole: int) -> tuple[bool, int, int]:
-        """Find the block for the next entry as native/wire/packer.c does: whether the open frame, if there is one, goes
+        """Find the block for the next entry as native/wire/packer_entry.c does: whether the open frame, if there is one, goes
         on in it, its capacity, and how much of that is used."""
         if self._open is not None:
             if self._used + whole <= self._capacity:

@@ -33,7 +33,8 @@ ADD_PATH_SOURCES = [
 ]
 ADDS_SOURCES = [
     *ADD_PATH_SOURCES,
-    *named("ahead answers block_pool in_flight link_adds link_tray links near packer packer_sums seat turns"),
+    *named("ahead answers block_pool in_flight link_adds link_tray links near seat turns"),
+    *named("packer packer_append packer_entry packer_sums"),
     *named("loop_wait wait_set zmq_accepted zmq_calls zmq_dialled zmq_send"),
 ]
 STORE_SOURCES = [source for source in BY_NAME.values() if "Python.h" not in source.read_text()]
@@ -109,7 +110,9 @@ def test_arrow_columns_of_chance_are_read_within_their_buffers(sanitizer, tmp_pa
     """P3.1: what a column's numbers say is looked at before a byte is read; sliced, with nulls, from any row on,
     with keys, times and headers beside it."""
     program = tmp_path / "arrow_check"
-    sources = named("arrow_beside arrow_column packer packer_sums block_pool crc32c errors")
+    sources = named(
+        "arrow_beside arrow_column packer packer_append packer_entry packer_sums block_pool crc32c errors"
+    )
     built = build(sanitizer, program, PROJECT / "tests" / "crash" / "arrow_check.c", *sources)
     assert built.returncode == 0, built.stderr
     for seed in SEEDS:

@@ -35,9 +35,9 @@ MUTANTS = (
         "an entry that goes over to a next ledger keeps the time it had, in front of its new one",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_append.c",
                 "part(attributes, attributes_size, EBK_ATTRIBUTE_XXH3);\n                answer",
-                "(struct attributes){attributes, attributes, attributes_size, 0};\n                answer",
+                "(struct packer_attributes){attributes, attributes, attributes_size, 0};\n                answer",
             ),
         ),
         (_PACKER + "test_what_is_appended_again_has_a_time_of_its_new_place",),
@@ -48,7 +48,7 @@ MUTANTS = (
         "an entry that goes over to a ledger without tags keeps the tag of its place before",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_append.c",
                 "part(attributes, attributes_size, EBK_ATTRIBUTE_XXH3);\n                answer",
                 "part(attributes, attributes_size, EBK_ATTRIBUTE_TIME);\n                answer",
             ),
@@ -74,7 +74,7 @@ MUTANTS = (
         "an entry carries its time only where that is another than that of the one before",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_entry.c",
                 " && packer->state.next_entry % EBK_TIME_EVERY != 0 &&",
                 " &&",
             ),
@@ -152,7 +152,7 @@ MUTANTS = (
         "a call that appends many rows lets others append where a column and the room end together",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_append.c",
                 "if (answer < 0 || column == column_count) note_rest(packer, caller, answer, out->taken);",
                 "if (column == column_count) note_rest(packer, caller, answer, out->taken);",
             ),
@@ -269,7 +269,7 @@ MUTANTS = (
         "the packer in C takes an entry of another call before the rest of one that found no room",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_entry.c",
                 "    if (packer->held_by != 0 && packer->held_by != caller) return EBK_FULL;\n",
                 "",
             ),
@@ -282,7 +282,7 @@ MUTANTS = (
         "nobody appends any more behind a call that was given up while it waited for room",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_append.c",
                 "    if (packer->held_by == caller) packer->held_by = 0;\n",
                 "    (void)packer;\n    (void)caller;\n",
             ),

@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _FRAME = "native/wire/frame.c"
-_PACKER = "native/wire/packer.c"
+_PACKER = "native/wire/packer_append.c"
 _CALLS = "native/python/python_calls.c"
 _RECORDS = "embedbk/codec/entry_records.py"
 _APPENDING = "embedbk/client/appending.py"

@@ -57,7 +57,7 @@ MUTANTS = (
         "where nothing was on its way, the first frame's entries are in the sum up to the entry in front of it",
         (
             (
-                "native/wire/packer.c",
+                "native/wire/packer_entry.c",
                 "    if (packer->sums != NULL) ebk_packer_sums_begin(packer->sums);\n",
                 "",
             ),
