@@ -1,6 +1,8 @@
 /* journal_inside.h: shared by the journal's own sources; no other file includes it.
  *
- *   journal.c         the queue, group commit, the threads
+ *   journal.c         the queue, and what is known of it
+ *   journal_commit.c  group commit
+ *   journal_threads.c the threads
  *   journal_open.c    open and close
  *   journal_files.c   names, headers, files prepared ahead, recycled and dropped
  *   journal_replay.c  reading groups back: where the tail is, and what damage is
@@ -236,9 +238,17 @@ static inline uint64_t record_extent(uint64_t body_size)
 }
 
 /* journal.c */
+/* A thread that waits for room looks again now. */
+void ebk_journal_try_again(struct ebk_journal *journal);
+
+/* journal_commit.c */
 /* Make one group of what is queued durable. Returns its records, 0 when nothing is queued, EBK_NO_SPACE when there is no
  * room for it, and it waits; or EBK_FAILED. */
 int64_t ebk_journal_commit(struct ebk_journal *journal);
+/* Lay a planned group out in its buffer, on the build thread too. */
+void ebk_journal_build(const struct ebk_journal *journal, struct group_job *job);
+
+/* journal_threads.c */
 int ebk_journal_start_threads(struct ebk_journal *journal, struct ebk_journal_fault *fault);
 /* The commit thread commits what is queued first. Also after a start that failed half-way. */
 void ebk_journal_stop_threads(struct ebk_journal *journal);

@@ -3,16 +3,14 @@
 #include "journal/probe.h"
 
 #include "base/errors.h"
+#include "base/futex.h"
 
 #include <errno.h>
-#include <limits.h>
-#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #define KICK_EVERY 64u    /* as a host that submits a turn's frames and then kicks */
@@ -30,16 +28,6 @@ struct ebk_probe {
     _Atomic bool stop;
     _Atomic int error;
 };
-
-static void wait_while(_Atomic uint32_t *word, uint32_t seen)
-{
-    syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, seen, NULL, NULL, 0);
-}
-
-static void wake(_Atomic uint32_t *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
 
 static void write_one(struct ebk_probe *probe)
 {
@@ -59,12 +47,12 @@ static void *run(void *argument)
         uint32_t asked = atomic_load(&probe->asked);
         if (atomic_load(&probe->stop)) return NULL;
         if (asked == atomic_load(&probe->done)) {
-            wait_while(&probe->asked, asked);
+            ebk_futex_wait(&probe->asked, asked);
             continue;
         }
         write_one(probe);
         atomic_fetch_add(&probe->done, 1);
-        wake(&probe->done);
+        ebk_futex_wake(&probe->done);
     }
 }
 
@@ -125,7 +113,7 @@ void ebk_probe_close(struct ebk_probe *probe)
     if (probe == NULL) return;
     atomic_store(&probe->stop, true);
     atomic_fetch_add(&probe->asked, 1);
-    wake(&probe->asked);
+    ebk_futex_wake(&probe->asked);
     pthread_join(probe->thread, NULL);
     release(probe);
 }
@@ -135,8 +123,8 @@ int ebk_probe_writes(struct ebk_probe *probe, uint32_t count)
     for (uint32_t i = 0; i < count; i++) {
         uint32_t done = atomic_load(&probe->done);
         atomic_fetch_add(&probe->asked, 1);
-        wake(&probe->asked);
-        while (atomic_load(&probe->done) == done) wait_while(&probe->done, done);
+        ebk_futex_wake(&probe->asked);
+        while (atomic_load(&probe->done) == done) ebk_futex_wait(&probe->done, done);
         if (atomic_load(&probe->error) != 0) return EBK_FAILED;
     }
     return EBK_OK;
@@ -148,10 +136,10 @@ int ebk_probe_stream(struct ebk_probe *probe, uint32_t count)
     for (uint32_t i = 0; i <= count; i++) {
         if (i < count) {
             atomic_fetch_add(&probe->asked, 1);
-            wake(&probe->asked);
+            ebk_futex_wake(&probe->asked);
         }
         uint32_t done, behind = i < count ? 1 : 0; /* One under way and one behind it; at the end none. */
-        while (done = atomic_load(&probe->done), done - begin + behind < i) wait_while(&probe->done, done);
+        while (done = atomic_load(&probe->done), done - begin + behind < i) ebk_futex_wait(&probe->done, done);
         if (atomic_load(&probe->error) != 0) return EBK_FAILED;
     }
     return EBK_OK;

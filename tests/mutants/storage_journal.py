@@ -9,6 +9,8 @@ from tests.mutants.mutant import Mutant
 __all__ = ["MUTANTS"]
 
 _JOURNAL = "native/journal/journal.c"
+_JOURNAL_COMMIT = "native/journal/journal_commit.c"
+_JOURNAL_THREADS = "native/journal/journal_threads.c"
 _JOURNAL_FILES = "native/journal/journal_files.c"
 _JOURNAL_OPEN = "native/journal/journal_open.c"
 _JOURNAL_REPLAY = "native/journal/journal_replay.c"
@@ -86,7 +88,7 @@ MUTANTS = (
         "a group counts as durable when it is written, before it is synced",
         (
             (
-                _JOURNAL,
+                _JOURNAL_COMMIT,
                 "int synced = journal->dsync ? 0 : journal->io->sync(journal->io, journal->file);",
                 "int synced = 0;",
             ),
@@ -97,7 +99,7 @@ MUTANTS = (
         "journal-sync-error-ignored",
         "P7.6",
         "a sync that failed counts as done",
-        ((_JOURNAL, "    if (synced < 0)\n", "    if (synced > 0)\n"),),
+        ((_JOURNAL_COMMIT, "    if (synced < 0)\n", "    if (synced > 0)\n"),),
         ("tests/storage/test_journal.py::test_a_failed_sync_is_final_and_not_retried",),
     ),
     Mutant(
@@ -224,7 +226,7 @@ MUTANTS = (
         "a group that finds no room ends the bookie for good, although nothing of it was promised",
         (
             (
-                _JOURNAL,
+                _JOURNAL_COMMIT,
                 "    if (wrote < 0 && ebk_code_of((int)-wrote) == EBK_NO_SPACE) return stall(journal, (int)-wrote);\n",
                 "",
             ),
@@ -237,7 +239,7 @@ MUTANTS = (
         "the group behind one that found no room is written, and both count as durable",
         (
             (
-                _JOURNAL,
+                _JOURNAL_COMMIT,
                 "    if (journal->held != NULL) return journal->held->count;\n",
                 "",
             ),
@@ -261,7 +263,7 @@ MUTANTS = (
         "group-built-ahead-unchained",
         "P7.1 I44",
         "a group that is built while another is written does not name the one before",
-        ((_JOURNAL, "    next->previous_crc = job->header.crc;\n", "    next->previous_crc = 0;\n"),),
+        ((_JOURNAL_COMMIT, "    next->previous_crc = job->header.crc;\n", "    next->previous_crc = 0;\n"),),
         ("tests/storage/test_journal.py::test_groups_that_are_built_ahead_keep_their_order",),
     ),
     Mutant(
@@ -374,7 +376,7 @@ MUTANTS = (
         "where the sync of the note of a file finds no room, it is made once more",
         (
             (
-                _JOURNAL,
+                _JOURNAL_COMMIT,
                 "if (error < 0 && !is_written && ebk_code_of(-error)",
                 "if (error < 0 && ebk_code_of(-error)",
             ),
@@ -387,7 +389,7 @@ MUTANTS = (
         "a journal whose next file finds no descriptor has failed for good",
         (
             (
-                _JOURNAL,
+                _JOURNAL_COMMIT,
                 "EBK_NO_SPACE || ebk_is_want(-system_error)) return stall(",
                 "EBK_NO_SPACE) return stall(",
             ),
@@ -400,7 +402,7 @@ MUTANTS = (
         "what a journal that failed still had cannot be flushed into entry logs",
         (
             (
-                _JOURNAL,
+                _JOURNAL_THREADS,
                 "        if (journal->busy_word != NULL) ebk_yield_idle(",
                 "        if (count == 0 && journal->busy_word != NULL) ebk_yield_idle(",
             ),
