@@ -1,4 +1,4 @@
-/* gather.c: see gather.h. With python_calls.c and arrow_calls.c the only file here that knows Python; limited API of 3.11.
+/* gather.c: see gather.h. Knows Python, as all of this folder; limited API of 3.11.
  *
  *     block | link 64 | bytes of the message ...      | unused up to a power of two |
  */

@@ -12,9 +12,10 @@
 #include <stdint.h>
 
 /* cffi:begin */
-/* Put three functions into the module embedbk._native:
+/* Put five functions into the module embedbk._native:
  *
  *     crc32c(data, crc=0) -> sum
+ *     message_head(kind, frame_count, control, frames_size, request_id) -> header and control part, bytes
  *
  * for the few dozen bytes of a header, where asking cffi for the address costs more than summing, and
  *

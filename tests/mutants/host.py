@@ -417,9 +417,9 @@ MUTANTS = (
         "the bytes of a frame are used again while a message to a busy seat refers to them",
         (
             (
-                "native/python/python_calls.c",
-                "    ebk_packer_retain(frame.body);\n    return view_of(&frame);\n",
-                "    return view_of(&frame);\n",
+                "native/python/frame_body.c",
+                "    ebk_packer_retain(frame.body);\n    return ebk_frame_body_view(&frame);\n",
+                "    return ebk_frame_body_view(&frame);\n",
             ),
         ),
         (_FLIGHT + "a_frame_that_somebody_looks_at_stays_as_it_is[FramesInC]",),

@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 _FRAME = "native/wire/frame.c"
 _PACKER = "native/wire/packer_append.c"
-_CALLS = "native/python/python_calls.c"
+_CALLS = "native/python/packing.c"
 _RECORDS = "embedbk/codec/entry_records.py"
 _APPENDING = "embedbk/client/appending.py"
 _STORED_FORM = "embedbk/client/stored_form.py"
