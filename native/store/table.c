@@ -1,68 +1,24 @@
-/* table.c: rows in slabs that never move, found by their ledgers through a row map.
+/* table.c: rows in slabs that never move, found by their ledgers through a row map; and the ranges of dropped ledgers.
  *
- *     numbers  | . | 7 | . | . | 3 | ...      ledger to row number
- *                    |
- *     slabs  [ rows 0..1023 ][ rows 1024..2047 ] ...
+ * It decides which ledger has a row, which rows and ranges are dirty, and when a dropped ledger leaves its row. What is
+ * stored of them is table_states.c's.
  */
-#include "store/table.h"
+#include "store/table_inside.h"
 
-#include "base/bytes.h"
 #include "base/errors.h"
-#include "base/id_ranges.h"
-#include "base/row_map.h"
 #include "wire/entry_digest.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
-#define SLAB_ROWS 1024u
 #define LEDGERS_LIMIT (1u << 30)
-#define NO_ENTRY (-1)
-
-#define STATE_FENCED 1u
-#define STATE_IN_LIMBO 2u
-#define STATE_DROPPED 4u
-#define STATE_HAS_KEY 8u
-#define STATE_RANGE 16u /* of all ledgers from ledger_id to last_entry */
-#define STATE_FLAGS 31u
-#define STATE_DROPPED_RANGE (STATE_FENCED | STATE_IN_LIMBO | STATE_DROPPED | STATE_RANGE)
-
-/* Where the numbers of a stored state stand. */
-#define AT_LEDGER 0
-#define AT_LAST 8
-#define AT_LAC 16
-#define AT_LAC_LENGTH 24
-#define AT_KEY 32
-#define AT_FLAGS 48
-#define AT_RESERVED 49
+#define RESERVE_SHARE 16u /* One row in so many is kept for fences and recovery. */
 
 _Static_assert(sizeof(struct ebk_ledger_row) == 64, "a row is one cache line");
-_Static_assert(AT_RESERVED + 7 == EBK_STATE_BYTES, "a state has no room left");
-
-#define RESERVE_SHARE 16u /* One row in so many is kept for fences and recovery. */
-#define DIRTY_END UINT32_MAX
-#define NO_LEDGER UINT64_MAX /* in a row that no ledger has */
-
-struct ebk_table {
-    struct ebk_ledger_row **slabs; /* rows_max / SLAB_ROWS pointers, rounded up */
-    struct ebk_row_map numbers; /* of the rows that a ledger has */
-    uint32_t row_count;  /* rows ever used; of these free_count stand in a list from free_head */
-    uint32_t ledgers_max, rows_max, free_count, free_head;
-    uint32_t dirty_count, dirty_head; /* a list through dirty_next: row number + 1, DIRTY_END behind the last */
-    struct ebk_id_ranges dropped;
-    uint64_t *dirty_ids; /* of dropped ranges that are in no entry log as they are now */
-    uint32_t dirty_id_count, dirty_id_capacity;
-};
 
 static uint32_t slab_count(uint32_t rows)
 {
     return (rows + SLAB_ROWS - 1) / SLAB_ROWS;
-}
-
-static struct ebk_ledger_row *row_at(const struct ebk_table *table, uint32_t number)
-{
-    return &table->slabs[number / SLAB_ROWS][number % SLAB_ROWS];
 }
 
 static uint64_t id_of(const void *table, uint32_t number)
@@ -158,8 +114,7 @@ int ebk_table_create(struct ebk_table *table, uint64_t ledger_id, bool from_rese
     return EBK_OK;
 }
 
-/* The row of a clean ledger goes; its memory is used again. */
-static void remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
+void ebk_table_remove_row(struct ebk_table *table, struct ebk_ledger_row *row)
 {
     EBK_ASSERT(row->dirty_next == 0 && table->free_count < table->row_count);
     const uint32_t number = ebk_row_map_get(&table->numbers, table, id_of, row->ledger_id);
@@ -184,8 +139,7 @@ void ebk_table_mark_dirty(struct ebk_table *table, struct ebk_ledger_row *row)
     EBK_ASSERT(table->dirty_count <= ebk_table_count(table));
 }
 
-/* Take the first dirty row out of the list; NULL when there is none. */
-static struct ebk_ledger_row *pop_dirty(struct ebk_table *table)
+struct ebk_ledger_row *ebk_table_pop_dirty(struct ebk_table *table)
 {
     if (table->dirty_head == DIRTY_END) return NULL;
     EBK_ASSERT(table->dirty_count > 0 && table->dirty_head <= table->row_count);
@@ -216,12 +170,6 @@ uint64_t ebk_table_number(const struct ebk_table *table, uint64_t first, const u
 uint32_t ebk_table_count(const struct ebk_table *table)
 {
     return table->row_count - table->free_count;
-}
-
-static int compare_ids(const void *a, const void *b)
-{
-    const uint64_t one = *(const uint64_t *)a, other = *(const uint64_t *)b;
-    return one < other ? -1 : one > other;
 }
 
 void ebk_table_ids(const struct ebk_table *table, uint64_t *ids)
@@ -261,7 +209,7 @@ size_t ebk_table_resident(const struct ebk_table *table)
 
 /* ---- dropped ranges ----------------------------------------------------------------- */
 
-static int note_dirty_id(struct ebk_table *table, uint64_t id)
+int ebk_table_note_range(struct ebk_table *table, uint64_t id)
 {
     if (table->dirty_id_count == table->dirty_id_capacity) {
         const uint32_t capacity = table->dirty_id_capacity ? table->dirty_id_capacity * 2 : 64;
@@ -274,29 +222,28 @@ static int note_dirty_id(struct ebk_table *table, uint64_t id)
     return EBK_OK;
 }
 
-/* The ledger is in no range any more. The rest of a range that is not written yet is found by its own id: that of the
- * whole range may be before it. */
-static int cut_out(struct ebk_table *table, uint64_t id)
+int ebk_table_cut_out(struct ebk_table *table, uint64_t id)
 {
     const struct ebk_id_range *range = ebk_id_ranges_find(&table->dropped, id);
     if (range == NULL) return EBK_OK;
-    if (id < range->last && note_dirty_id(table, id + 1) < 0) return EBK_NO_MEMORY;
+    if (id < range->last && ebk_table_note_range(table, id + 1) < 0) return EBK_NO_MEMORY;
     return ebk_id_ranges_cut(&table->dropped, id);
 }
 
 int ebk_table_drop_range(struct ebk_table *table, uint64_t first, uint64_t last)
 {
     EBK_ASSERT(first <= last && last <= INT64_MAX);
-    if (note_dirty_id(table, first) < 0 || ebk_id_ranges_add(&table->dropped, first, last) < 0) return EBK_NO_MEMORY;
+    if (ebk_table_note_range(table, first) < 0 || ebk_id_ranges_add(&table->dropped, first, last) < 0)
+        return EBK_NO_MEMORY;
     int refused = EBK_OK;
     if (last - first < ebk_table_count(table)) {
         for (uint64_t id = first; refused == EBK_OK && id <= last; id++)
-            if (ebk_table_find(table, id) != NULL) refused = cut_out(table, id);
+            if (ebk_table_find(table, id) != NULL) refused = ebk_table_cut_out(table, id);
         return refused;
     }
     for (uint32_t number = 0; refused == EBK_OK && number < table->row_count; number++) {
         const uint64_t id = row_at(table, number)->ledger_id;
-        if (id >= first && id <= last) refused = cut_out(table, id);
+        if (id >= first && id <= last) refused = ebk_table_cut_out(table, id);
     }
     return refused;
 }
@@ -306,10 +253,10 @@ static int retire(struct ebk_table *table, struct ebk_ledger_row *row)
 {
     const bool was_there = ebk_id_ranges_find(&table->dropped, row->ledger_id) != NULL;
     if (!was_there) {
-        if (note_dirty_id(table, row->ledger_id) < 0) return EBK_NO_MEMORY;
+        if (ebk_table_note_range(table, row->ledger_id) < 0) return EBK_NO_MEMORY;
         if (ebk_id_ranges_add(&table->dropped, row->ledger_id, row->ledger_id) < 0) return EBK_NO_MEMORY;
     }
-    remove_row(table, row);
+    ebk_table_remove_row(table, row);
     return EBK_OK;
 }
 
@@ -318,7 +265,7 @@ int ebk_table_retire(struct ebk_table *table, uint64_t durable)
     int refused = EBK_OK;
     uint32_t kept = DIRTY_END, kept_count = 0, number = table->dirty_head;
     struct ebk_ledger_row *row;
-    for (; (row = pop_dirty(table)) != NULL; number = table->dirty_head) {
+    for (; (row = ebk_table_pop_dirty(table)) != NULL; number = table->dirty_head) {
         if (refused == EBK_OK && row->is_dropped && row->last_token <= durable) {
             refused = retire(table, row);
             if (refused == EBK_OK) continue;
@@ -345,166 +292,7 @@ void ebk_table_ranges(const struct ebk_table *table, uint64_t *bounds)
     }
 }
 
-/* ---- states ------------------------------------------------------------------------- */
-
 uint32_t ebk_table_dirty_count(const struct ebk_table *table)
 {
     return 2 * table->dirty_count + table->dirty_id_count;
-}
-
-static void pack(const struct ebk_ledger_row *row, uint8_t *to)
-{
-    memset(to, 0, EBK_STATE_BYTES);
-    ebk_store_u64(to + AT_LEDGER, row->ledger_id);
-    ebk_store_u64(to + AT_LAST, (uint64_t)row->last_entry);
-    ebk_store_u64(to + AT_LAC, (uint64_t)row->lac);
-    ebk_store_u64(to + AT_LAC_LENGTH, row->lac_length);
-    if (row->has_key) memcpy(to + AT_KEY, row->key, EBK_KEY_BYTES);
-    to[AT_FLAGS] = (uint8_t)((row->is_fenced ? STATE_FENCED : 0) | (row->in_limbo ? STATE_IN_LIMBO : 0) |
-                             (row->is_dropped ? STATE_DROPPED : 0) | (row->has_key ? STATE_HAS_KEY : 0));
-}
-
-static void pack_range(const struct ebk_id_range *range, uint8_t *to)
-{
-    const struct ebk_ledger_row row = {
-        .ledger_id = range->first, .last_entry = (int64_t)range->last, .lac = NO_ENTRY,
-    };
-    pack(&row, to);
-    to[AT_FLAGS] = STATE_DROPPED_RANGE;
-}
-
-/* By ledger id, a range first: the row that stands behind it is newer. */
-static int compare_states(const void *a, const void *b)
-{
-    const uint8_t *one = a, *other = b;
-    const uint64_t id = ebk_load_u64(one + AT_LEDGER), other_id = ebk_load_u64(other + AT_LEDGER);
-    if (id != other_id) return id < other_id ? -1 : 1;
-    return (other[AT_FLAGS] & STATE_RANGE) - (one[AT_FLAGS] & STATE_RANGE);
-}
-
-int64_t ebk_table_take_dirty(struct ebk_table *table, uint8_t *states)
-{
-    for (uint32_t number = table->dirty_head; number != DIRTY_END;) { /* A ledger that came back is dropped no more. */
-        const struct ebk_ledger_row *row = row_at(table, number - 1);
-        if (!row->is_dropped && cut_out(table, row->ledger_id) < 0) return EBK_NO_MEMORY;
-        number = row->dirty_next;
-    }
-    int64_t count = 0;
-    uint32_t kept = DIRTY_END, kept_count = 0, number = table->dirty_head;
-    for (struct ebk_ledger_row *row; (row = pop_dirty(table)) != NULL; number = table->dirty_head) {
-        pack(row, states + count++ * EBK_STATE_BYTES);
-        if (!row->is_dropped) continue;
-        row->dirty_next = kept; /* Not retired yet: it stays where ebk_table_retire() looks. */
-        kept = number;
-        kept_count += 1;
-    }
-    table->dirty_head = kept;
-    table->dirty_count = kept_count;
-    if (table->dirty_id_count > 1) qsort(table->dirty_ids, table->dirty_id_count, sizeof(uint64_t), compare_ids);
-    const struct ebk_id_range *packed = NULL;
-    for (uint32_t i = 0; i < table->dirty_id_count; i++) {
-        const struct ebk_id_range *range = ebk_id_ranges_find(&table->dropped, table->dirty_ids[i]);
-        if (range == NULL || range == packed) continue;
-        packed = range;
-        pack_range(range, states + count++ * EBK_STATE_BYTES);
-    }
-    table->dirty_id_count = 0;
-    if (count > 1) qsort(states, (size_t)count, EBK_STATE_BYTES, compare_states);
-    return count;
-}
-
-/* All present ranges that meet first..last are dirty. */
-static int touch_ranges(struct ebk_table *table, uint64_t first, uint64_t last)
-{
-    for (uint32_t at = ebk_id_ranges_at(&table->dropped, first);
-         at < table->dropped.count && table->dropped.ranges[at].first <= last; at++)
-        if (note_dirty_id(table, table->dropped.ranges[at].first) < 0) return EBK_NO_MEMORY;
-    return EBK_OK;
-}
-
-int ebk_table_touch(struct ebk_table *table, const uint8_t *states, size_t count)
-{
-    for (const uint8_t *state = states; state < states + count * EBK_STATE_BYTES; state += EBK_STATE_BYTES) {
-        const uint64_t first = ebk_load_u64(state + AT_LEDGER);
-        const uint64_t last = state[AT_FLAGS] & STATE_RANGE ? ebk_load_u64(state + AT_LAST) : first;
-        struct ebk_ledger_row *row = last == first ? ebk_table_find(table, first) : NULL;
-        if (row != NULL) ebk_table_mark_dirty(table, row);
-        if (touch_ranges(table, first, last) < 0) return EBK_NO_MEMORY;
-    }
-    return EBK_OK;
-}
-
-static bool is_possible(const uint8_t *state)
-{
-    if (ebk_load_u64(state + AT_LEDGER) > INT64_MAX || (state[AT_FLAGS] & ~STATE_FLAGS) != 0) return false;
-    if ((int64_t)ebk_load_u64(state + AT_LAST) < NO_ENTRY || (int64_t)ebk_load_u64(state + AT_LAC) < NO_ENTRY)
-        return false;
-    if ((state[AT_FLAGS] & STATE_RANGE) != 0 &&
-        (state[AT_FLAGS] != STATE_DROPPED_RANGE || ebk_load_u64(state + AT_LAST) < ebk_load_u64(state + AT_LEDGER) ||
-         ebk_load_u64(state + AT_LAST) > INT64_MAX))
-        return false;
-    for (int i = AT_RESERVED; i < EBK_STATE_BYTES; i++)
-        if (state[i] != 0) return false;
-    return true;
-}
-
-/* A fence stays, marks only rise; limbo is that of the newest state. */
-static void merge(struct ebk_ledger_row *row, const uint8_t *state)
-{
-    const uint8_t flags = state[AT_FLAGS];
-    const int64_t last = (int64_t)ebk_load_u64(state + AT_LAST), lac = (int64_t)ebk_load_u64(state + AT_LAC);
-    const uint64_t lac_length = ebk_load_u64(state + AT_LAC_LENGTH);
-    row->is_fenced |= (flags & STATE_FENCED) != 0;
-    row->in_limbo = (flags & STATE_IN_LIMBO) != 0;
-    if (last > row->last_entry) row->last_entry = last;
-    if (lac > row->lac || (lac == row->lac && lac_length > row->lac_length)) {
-        row->lac = lac;
-        row->lac_length = lac_length;
-    }
-    if (flags & STATE_HAS_KEY) {
-        memcpy(row->key, state + AT_KEY, EBK_KEY_BYTES);
-        row->has_key = 1;
-    }
-}
-
-/* Every ledger of the range is dropped: older states of its ledgers say less. No row is dirty yet. */
-static int load_range(struct ebk_table *table, uint64_t first, uint64_t last)
-{
-    if (ebk_id_ranges_add(&table->dropped, first, last) < 0) return EBK_NO_MEMORY;
-    if (last - first < ebk_table_count(table)) {
-        for (uint64_t id = first; id <= last; id++) {
-            struct ebk_ledger_row *row = ebk_table_find(table, id);
-            if (row != NULL) remove_row(table, row);
-        }
-        return EBK_OK;
-    }
-    for (uint32_t number = 0; number < table->row_count; number++) {
-        struct ebk_ledger_row *row = row_at(table, number);
-        if (row->ledger_id >= first && row->ledger_id <= last) remove_row(table, row);
-    }
-    return EBK_OK;
-}
-
-int ebk_table_load(struct ebk_table *table, const uint8_t *states, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        if (!is_possible(states + i * EBK_STATE_BYTES)) return EBK_DAMAGED;
-    for (size_t i = 0; i < count; i++) {
-        const uint8_t *state = states + i * EBK_STATE_BYTES;
-        const uint64_t ledger_id = ebk_load_u64(state + AT_LEDGER);
-        if (state[AT_FLAGS] & STATE_DROPPED) { /* In an entry log, so durable: no row is needed. */
-            const bool is_range = (state[AT_FLAGS] & STATE_RANGE) != 0;
-            const int refused = load_range(table, ledger_id, is_range ? ebk_load_u64(state + AT_LAST) : ledger_id);
-            if (refused < 0) return refused;
-            continue;
-        }
-        struct ebk_ledger_row *row = ebk_table_find(table, ledger_id);
-        if (row == NULL) {
-            int refused = ebk_table_create(table, ledger_id, true, &row);
-            if (refused < 0) return refused;
-        }
-        merge(row, state);
-        if (ebk_id_ranges_cut(&table->dropped, ledger_id) < 0) return EBK_NO_MEMORY;
-    }
-    return EBK_OK;
 }

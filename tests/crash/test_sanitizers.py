@@ -29,7 +29,7 @@ SOURCES = [
 ADD_PATH_SOURCES = [
     *SOURCES,
     *sorted(NATIVE.glob("store/store*.c")),
-    *named("add_path frame journals lac_path message_reader parked table tail_path xxh3"),
+    *named("add_path frame journals lac_path message_reader parked table table_states tail_path xxh3"),
 ]
 ADDS_SOURCES = [
     *ADD_PATH_SOURCES,

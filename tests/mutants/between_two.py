@@ -145,8 +145,8 @@ MUTANTS = (
         ("an older state of a ledger outlives the newer one that says that it was dropped"),
         (
             (
-                "native/store/table.c",
-                "            if (row != NULL) remove_row(table, row);\n",
+                "native/store/table_states.c",
+                "            if (row != NULL) ebk_table_remove_row(table, row);\n",
                 "            (void)row;\n",
             ),
         ),

@@ -236,7 +236,7 @@ MUTANTS = (
         "stored-state-lifts-a-fence",
         "P5.2f P7.3",
         "a later stored state without the flag lifts a fence",
-        (("native/store/table.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
+        (("native/store/table_states.c", "    row->is_fenced |= (flags", "    row->is_fenced = (flags"),),
         ("tests/storage/test_ledger_table.py",),
     ),
     Mutant(
@@ -355,7 +355,7 @@ MUTANTS = (
         (
             (
                 "native/store/table.c",
-                "    if (id < range->last && note_dirty_id(table, id + 1) < 0) return EBK_NO_MEMORY;\n",
+                "    if (id < range->last && ebk_table_note_range(table, id + 1) < 0) return EBK_NO_MEMORY;\n",
                 "",
             ),
         ),
