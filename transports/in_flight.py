@@ -15,7 +15,7 @@ from embedbk import _native
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
 from embedbk.codec.packer import Packer
-from embedbk.codec.packer_twin import Packing
+from embedbk.codec.packing import Packing
 from embedbk.config import BACKLOG_BYTES_MAX
 from embedbk.core.backlog import Backlog
 from embedbk.core.frame_table import FrameTable, MakeTable, Marks, Newest, Pending, state_of

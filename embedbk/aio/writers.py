@@ -15,7 +15,7 @@ from embedbk.client.tickets import PLAIN, Ticket, all_acknowledged, terms_of
 from embedbk.client.waiting import run_async
 from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.config import check_seconds
 from embedbk.errors import OperationTimeout, UsageError
 from embedbk.ids import Position

@@ -17,7 +17,7 @@ from typing import Any
 
 from embedbk.client.batches import Entry
 from embedbk.codec.entry_records import NO_HEADERS, EntryRecord
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.errors import UsageError
 
 __all__ = ["as_json", "parse_line"]

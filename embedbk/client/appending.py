@@ -26,7 +26,7 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.log_settings import Compression
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.config import check_seconds
 from embedbk.core.end_recording import EndRecord
 from embedbk.core.producers import Producers

@@ -13,7 +13,7 @@ from embedbk.codec.attributes import AttributeKind, Producer, parts_of, producer
 from embedbk.codec.entry import ENTRY_HEADER, ENTRY_OVERHEAD_BYTES
 from embedbk.codec.entry_records import NO_HEADERS, EntryRecord, records_in
 from embedbk.codec.frame import Frame
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.ids import Position
 
 __all__ = ["Batch", "Entry", "Located", "Segment", "batch_of", "entries_of"]

@@ -31,7 +31,8 @@ from embedbk.codec.entry_records import RecordRun
 from embedbk.codec.frame import Frame, split
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer import Packer, ToldPacker
-from embedbk.codec.packer_twin import Buffer, TwinPacker
+from embedbk.codec.packer_twin import TwinPacker
+from embedbk.codec.packing import Buffer
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BYTES_MAX
 from embedbk.errors import EntryUnreadable, PeerError, UsageError
 from embedbk.metadata.levels import LEVEL_OF_COMPRESSION

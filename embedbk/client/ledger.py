@@ -23,7 +23,7 @@ from embedbk.codec.arrow_columns import rows_of
 from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
 from embedbk.codec.ledger_metadata import LedgerMetadata
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.config import check_seconds
 from embedbk.ids import Position
 

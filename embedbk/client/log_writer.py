@@ -31,7 +31,7 @@ from embedbk.client.tickets import PLAIN, AppendTerms, Ticket, all_acknowledged,
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.arrow_rows import ArrowNames
 from embedbk.codec.entry_records import EntryRecord
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.config import NEVER_ROLL, Placement, Quorum, Roll, check_seconds
 from embedbk.errors import EmbedbkError, MetadataUnavailable, UsageError
 from embedbk.ids import Position

@@ -17,7 +17,7 @@ from embedbk.client.placed import Appended, in_parts, places
 from embedbk.client.tickets import Ticket, raise_failed
 from embedbk.client.waiting import Moved
 from embedbk.codec.entry_records import RecordRun
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.errors import EmbedbkError, OperationTimeout, ensure
 from embedbk.host.writing import HandedOver
 from embedbk.ids import Position

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from embedbk.codec.frame import Frame
-from embedbk.codec.packer_twin import Packing
+from embedbk.codec.packing import Packing
 from embedbk.errors import ensure
 from embedbk.host.writing import Writing
 from embedbk.ids import Position

@@ -21,7 +21,8 @@ from embedbk.codec.digest import DigestType
 from embedbk.codec.entry_records import EntryRecord, RecordRun, encode_records
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.packer import Packer, ToldPacker
-from embedbk.codec.packer_twin import Buffer, Packing, TwinPacker, refuse_payload
+from embedbk.codec.packer_twin import TwinPacker
+from embedbk.codec.packing import Buffer, Packing, refuse_payload
 from embedbk.core.writer import Writer
 from embedbk.errors import UsageError
 from embedbk.metadata.levels import LEVEL_OF_RECORDS

@@ -17,7 +17,7 @@ from embedbk.client.tickets import AppendTerms
 from embedbk.client.waiting import Moved
 from embedbk.codec.attributes import Producer, encode_attributes
 from embedbk.codec.packer import PACKER_CONFLICT
-from embedbk.codec.packer_twin import Buffer
+from embedbk.codec.packing import Buffer
 from embedbk.errors import AppendConflict, OperationTimeout, UsageError
 from embedbk.ids import NO_ENTRY, Position
 

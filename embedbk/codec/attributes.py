@@ -114,7 +114,7 @@ def producer_of(attributes: Buffer) -> Producer | None:
 
 def time_of(attributes: Buffer) -> int | None:
     """The time, in ms since 1970, that a checked entry with these attributes carries; None: that of the one before it
-    (packer_twin.carries_time)."""
+    (packing.carries_time)."""
     value = value_of(attributes, AttributeKind.TIME)
     return None if value is None else int(_TIME.unpack(value)[0])
 

@@ -4,7 +4,7 @@ It makes each entry once, in C, in the memory from which the entry is sent and j
 gives ids densely and reports when it is full or stopped. The writer core decides when a frame is sealed, and what the
 LAC is. Memory only.
 
-The contract is `packer_twin.Packing`; `TwinPacker` there is the plain form, and both pass the same tests.
+The contract is `packing.Packing`; `packer_twin.TwinPacker` is the plain form, and both pass the same tests.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from embedbk import _native
 from embedbk._native import ffi, lib
 from embedbk.codec.frame import Frame
-from embedbk.codec.packer_twin import (
+from embedbk.codec.packing import (
     PACKER_CONFLICT,
     PACKER_FULL,
     PACKER_STOPPED,

@@ -16,7 +16,7 @@ from embedbk.codec.add_messages import AddAnswer, AddAnswers
 from embedbk.codec.answers import Answers, Counting
 from embedbk.codec.messages import decode_message
 from embedbk.codec.metadata_messages import Record
-from embedbk.codec.packer_twin import Packing
+from embedbk.codec.packing import Packing
 from embedbk.codec.registration import BOOKIES_PREFIX
 from embedbk.config import REPAIR_GRACE_S, SLOW_BOOKIE_BYTES_MAX
 from embedbk.core.backlog import Backlog

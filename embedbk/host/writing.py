@@ -10,7 +10,7 @@ from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.entry_records import RecordRun
 from embedbk.codec.frame import Frame
 from embedbk.codec.ledger_metadata import Durability, LedgerMetadata
-from embedbk.codec.packer_twin import PACKER_STOPPED, Buffer, Packing
+from embedbk.codec.packing import PACKER_STOPPED, Buffer, Packing
 from embedbk.core.client_words import AddFailed, Confirmed, CopiesMissed, EnsembleChanged, Received
 from embedbk.core.fragment_sums import modulus_of
 from embedbk.core.idle_form import IdleForm, shrink

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 from msgspec import Struct
 
-from embedbk.codec.packer_twin import Packing
+from embedbk.codec.packing import Packing
 from embedbk.core.frame_table import AnyFrameTable
 
 __all__ = [

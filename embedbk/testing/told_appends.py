@@ -13,7 +13,7 @@ from embedbk.client.appending import Appending
 from embedbk.client.compression import SqueezingPacker, squeezed
 from embedbk.codec.arrow_rows import Rows
 from embedbk.codec.frame import Frame, iter_entries
-from embedbk.codec.packer_twin import Packing
+from embedbk.codec.packing import Packing
 from embedbk.testing.squeezed import appended_of, note_squeezed
 from embedbk.testing.world import World
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from embedbk.codec.ledger_metadata import Begun, LedgerMetadata
 from embedbk.codec.packer import Packer
-from embedbk.codec.packer_twin import Packing, TwinPacker
+from embedbk.codec.packer_twin import TwinPacker
+from embedbk.codec.packing import Packing
 from embedbk.config import Quorum
 from embedbk.core.lateness import LateTerms
 from embedbk.core.leaving import Leaving

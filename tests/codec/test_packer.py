@@ -39,7 +39,8 @@ from embedbk.codec.packer import (
     ToldPacker,
     pool_bytes_used,
 )
-from embedbk.codec.packer_twin import _NOTE_ALIGN, _NOTE_BYTES, TwinPacker
+from embedbk.codec.packer_twin import _NOTE_ALIGN, TwinPacker
+from embedbk.codec.packing import NOTE_BYTES
 from embedbk.config import ENTRY_BYTES_MAX, FRAME_BLOCK_BYTES, FRAME_BYTES_MAX, PACKER_POOL_BYTES_MAX
 from embedbk.errors import PeerError, UsageError
 
@@ -93,7 +94,7 @@ class TestPacker:
 
     def test_the_host_is_woken_only_when_there_is_something_new(self, make: Make) -> None:
         """A first entry, and a first full frame; between them appends are silent."""
-        packer = make(LEDGER, block_bytes=_NOTE_BYTES + 3 * (OVERHEAD + 10))
+        packer = make(LEDGER, block_bytes=NOTE_BYTES + 3 * (OVERHEAD + 10))
         wakes = [packer.append(bytes(10))[1] for _ in range(10)]
         assert wakes == [True, False, False, True, False, False, False, False, False, False]
         assert packer.has_full()
@@ -105,7 +106,7 @@ class TestPacker:
         assert packer.append_many([b"z"]) == (13, 1, False)
 
     def test_full_frames_come_first_and_in_order(self, make: Make) -> None:
-        packer = make(LEDGER, block_bytes=_NOTE_BYTES + 2 * (OVERHEAD + 1))
+        packer = make(LEDGER, block_bytes=NOTE_BYTES + 2 * (OVERHEAD + 1))
         first, taken, _ = packer.append_many([b"%d" % i for i in range(7)])
         assert (first, taken) == (0, 7)
         assert (packer.has_full(), packer.open_count()) == (True, 1)
@@ -699,7 +700,7 @@ def test_what_is_no_frame_is_not_appended_again() -> None:
 
 def test_the_numbers_of_the_twin_are_those_of_c() -> None:
     assert (lib.EBK_FULL, lib.EBK_FAILED) == (PACKER_FULL, PACKER_STOPPED)
-    assert (lib.EBK_NOTE_BYTES, lib.EBK_NOTE_ALIGN) == (_NOTE_BYTES, _NOTE_ALIGN)
+    assert (lib.EBK_NOTE_BYTES, lib.EBK_NOTE_ALIGN) == (NOTE_BYTES, _NOTE_ALIGN)
     assert lib.EBK_POOL_BLOCK_BYTES == FRAME_BLOCK_BYTES
 
 
