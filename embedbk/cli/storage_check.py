@@ -8,8 +8,8 @@ import time
 from contextlib import ExitStack
 
 from embedbk.cli.offline import CLEAN, DAMAGED, Shown
-from embedbk.storage.checking import MetadataFacts
 from embedbk.storage.directory_discovery import DirectoryReport, check_place, find_places, hold_place
+from embedbk.storage.metadata_checking import MetadataFacts
 
 __all__ = ["check"]
 

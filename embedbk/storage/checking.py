@@ -1,5 +1,5 @@
-"""The offline verifier: reads every byte of a bookie's or metadata member's directories and trusts nothing (I31, I41,
-I42, I45, I46; P7.1, P7.2, P7.3, P7.5).
+"""The offline verifier: reads every byte of a bookie's directories and trusts nothing (I31, I41, I42, I45, I46; P7.1,
+P7.2, P7.3, P7.5). `metadata_checking` does the same with those of a metadata member.
 
 Decides what of it is damage. It writes nothing, locks only against a start meanwhile, and reads by code of its own
 (journal_reader, entry_log_reader), so that a mistake of the C module cannot hide itself. What it cannot see: whether
@@ -13,16 +13,13 @@ from __future__ import annotations
 
 import bisect
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from embedbk.codec.frame import Frame
 from embedbk.codec.kernels import offsets, scan
-from embedbk.codec.registration import Cookie, cookie_path, decode_cookie
 from embedbk.core.ledger_table import LedgerTable
 from embedbk.errors import PeerError, StorageError
-from embedbk.metadata.catalog import Catalog
 from embedbk.storage.entry_log_index import IndexRun
 from embedbk.storage.entry_log_layout import Descriptor
 from embedbk.storage.entry_log_reader import (
@@ -37,30 +34,14 @@ from embedbk.storage.entry_log_reader import (
     why_no_entry,
 )
 from embedbk.storage.entry_logs import check_chain, marks_of
-from embedbk.storage.findings import Findings
+from embedbk.storage.findings import Findings, Progress, silent
 from embedbk.storage.journal_reader import look_at_journal, walk_records
-from embedbk.storage.log_use import missing_in
-from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, Used, what_is_missing
-from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
-from embedbk.storage.metadata_log import read_log
-from embedbk.storage.noted import NOTE_BYTES
+from embedbk.storage.metadata_checking import MetadataFacts, check_metadata
 from embedbk.storage.raw_files import RawDirectory, RawFile
 from embedbk.storage.replay import replay_record
-from embedbk.storage.snapshot_format import (
-    SNAPSHOT_DIRECTORY,
-    parse_snapshot_name,
-    read_header,
-    read_pieces,
-)
-from embedbk.storage.snapshots import names_of
 from embedbk.storage.used_reader import compare_used
 
 __all__ = ["BookieFacts", "MetadataFacts", "Progress", "check_bookie", "check_metadata"]
-
-Progress = Callable[[str, int], None]  # (what is being read, bytes of it that were read)
-
-
-def _silent(_what: str, _bytes: int) -> None: ...
 
 
 @dataclass(slots=True)
@@ -77,26 +58,13 @@ class BookieFacts:
     bytes: int = 0
 
 
-@dataclass(slots=True)
-class MetadataFacts:
-    records: int = 0
-    last_index: int = 0
-    revision: int = 0
-    cluster_token: bytes = b""
-    incarnation: bytes = b""
-    cookies: dict[str, Cookie] = field(default_factory=dict)  # By bookie id.
-
-
-# --- Bookie -------------------------------------------------------------------------------------------------
-
-
 def check_bookie(
     journals: Sequence[RawDirectory | None],
     entries: Sequence[RawDirectory],
     whose: Whose,
     findings: Findings,
     *,
-    progress: Progress = _silent,
+    progress: Progress = silent,
 ) -> BookieFacts:
     """Check what one bookie has stored. A part that is not given is not looked at, nor what crosses to it.
 
@@ -395,96 +363,3 @@ def _is_run(block: bytes, ledger_id: int, located: list[tuple[int, int, int]]) -
     return spans.ids.tolist() == [entry_id for entry_id, _, _ in located] and ends == [
         offset + size - base for _, offset, size in located
     ]
-
-
-# --- Metadata member ----------------------------------------------------------------------------------------
-
-
-def check_metadata(
-    directory: RawDirectory, findings: Findings, *, progress: Progress = _silent
-) -> MetadataFacts:
-    """Check a metadata member's log and snapshots: every record and chunk, and that together they give a catalog."""
-    facts = MetadataFacts()
-    snapshots = directory.within(SNAPSHOT_DIRECTORY)
-    try:
-        used = _noted_use(directory)  # First: a member that runs goes on.
-        picture = look_at_journal(directory, findings)
-        records: list[MemoryRecord] = []
-        for record in walk_records(directory, picture, max(0, picture.first_token - 1), findings):
-            records.append(MemoryRecord(record.token, record.kind, record.ledger_id, bytes(record.body)))
-            progress(directory.path, len(record.body))
-    except OSError as refused:
-        findings.damage(directory.path, f"it cannot be read: {refused.strerror}")
-        return facts
-    except StorageError as broken:
-        findings.damage(directory.path, str(broken))
-        return facts
-    facts.records = len(records)
-    if used is not None and not records and used.last_token:
-        findings.damage(directory.path, f"metadata log: {what_is_missing(used, 0, 0, None)}")
-    if not picture.is_sound or not records:
-        return facts
-    try:
-        damaged = _check_snapshots(snapshots, findings, progress)
-        found = read_log(MemoryJournal(records), picture.first_token, snapshots)
-        missing = missing_in(used, found, records[-1].token)
-        catalog = found.replay()
-    except StorageError as broken:
-        findings.damage(directory.path, str(broken))
-        return facts
-    for named, reason in found.snapshots.refused:
-        if named.name not in damaged:
-            findings.damage(f"{snapshots.path}/{named.name}", reason)
-    if missing:
-        findings.damage(directory.path, f"metadata log: {missing}")
-    facts.last_index = found.last_index
-    facts.revision = catalog.revision
-    if found.identity is not None:
-        facts.cluster_token = found.identity.cluster_token
-        facts.incarnation = found.identity.incarnation
-    facts.cookies = _cookies(directory, catalog, findings)
-    return facts
-
-
-def _check_snapshots(directory: RawDirectory, findings: Findings, progress: Progress) -> set[str]:
-    """Check every chunk of every snapshot; returns the names of those that are damaged. They are compared with the log
-    later. Raises StorageError: the directory cannot be read."""
-    damaged: set[str] = set()
-    for name in names_of(directory):
-        path = f"{directory.path}/{name}"
-        if parse_snapshot_name(name) is None:
-            findings.note(path, "not a snapshot that counts; left alone")
-            continue
-        try:
-            with directory.open(name) as file:
-                for piece in read_pieces(file, read_header(file)):
-                    progress(path, len(piece))
-        except (StorageError, OSError) as bad:
-            damaged.add(name)
-            findings.damage(path, str(bad))
-    return damaged
-
-
-def _cookies(directory: RawDirectory, catalog: Catalog, findings: Findings) -> dict[str, Cookie]:
-    prefix = cookie_path("")
-    found: dict[str, Cookie] = {}
-    after = ""
-    while True:
-        page = catalog.page(prefix, after, 1000)
-        for record in page.records:
-            try:
-                found[record.key.removeprefix(prefix)] = decode_cookie(bytes(record.value or b""))
-            except StorageError as unread:
-                findings.note(directory.path, f"{record.key}: {unread}")
-        if not page.has_more:
-            return found
-        after = page.records[-1].key
-
-
-def _noted_use(directory: RawDirectory) -> Used | None:
-    """The note beside the log; None: there is none. Raises StorageError, OSError."""
-    if MEMBER_FILE not in directory.names():
-        return None
-    with directory.open(MEMBER_FILE) as file:
-        content = file.read(0, min(file.size(), 2 * NOTE_BYTES))
-    return FileNotes(Path(directory.path)).parse(content)

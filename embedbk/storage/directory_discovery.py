@@ -1,7 +1,8 @@
 """Which directories on a disk belong to a bookie, a metadata member or a whole cluster, and which identities they have.
 
 Decides what a path given by a person means, keeps a node from starting on it meanwhile, and checks the identity files
-of the set (P7.2) without trusting any of them. Nothing is written. checking.py checks the contents of the files.
+of the set (P7.2) without trusting any of them. Nothing is written. checking.py and
+metadata_checking.py check the contents of the files.
 """
 
 from __future__ import annotations
@@ -19,15 +20,9 @@ import msgspec
 
 from embedbk.codec.kernels import crc32c
 from embedbk.errors import UsageError
-from embedbk.storage.checking import (
-    BookieFacts,
-    MetadataFacts,
-    Progress,
-    check_bookie,
-    check_metadata,
-)
+from embedbk.storage.checking import BookieFacts, check_bookie
 from embedbk.storage.entry_log_reader import Whose, parse_log_name
-from embedbk.storage.findings import Findings
+from embedbk.storage.findings import Findings, Progress
 from embedbk.storage.identity import (
     IDENTITY_FILE,
     IDENTITY_MAGIC,
@@ -43,6 +38,7 @@ from embedbk.storage.identity import (
 )
 from embedbk.storage.layout import LOSS_FILE, PARTS_FILE, read_parts
 from embedbk.storage.met_metadata import MET_FILE
+from embedbk.storage.metadata_checking import MetadataFacts, check_metadata
 from embedbk.storage.raw_files import DiskDirectory, ensure_answer
 from embedbk.storage.read_only_marker import READ_ONLY_FILE, read_only_reason
 from embedbk.storage.starts import NEVER_STARTED, StartCount

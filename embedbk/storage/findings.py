@@ -1,4 +1,4 @@
-"""The findings of a reader that trusts nothing: damage and notes, each with its place.
+"""The findings of a reader that trusts nothing: damage and notes, each with its place; and how far it has read.
 
 Damage: bytes are not as they were written, so a bookie that reads them refuses to start, or answers unreadable. A note
 is worth knowing and harms nothing.
@@ -6,10 +6,18 @@ is worth knowing and harms nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Finding", "Findings"]
+__all__ = ["Finding", "Findings", "Progress", "silent"]
+
+Progress = Callable[[str, int], None]  # (what is being read, bytes of it that were read)
+
+
+def silent(_what: str, _bytes: int) -> None:
+    """For a reader whose progress nobody follows."""
+
 
 FINDINGS_MAX = 10_000  # Kept; the rest is counted.
 
