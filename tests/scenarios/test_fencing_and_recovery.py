@@ -99,7 +99,7 @@ def test_a_recovery_that_died_leaves_the_copies_where_the_next_one_looks() -> No
 
 def test_a_damaged_copy_never_truncates() -> None:
     """Scenario 4: #2908, BK-447. b1's copy is unreadable and b2 is slow: unknown is not no."""
-    # Taken out: unknown for bad bytes (storage/memory.py, `read`: unreadable entries left out of the ids).
+    # Taken out: unknown for bad bytes (storage/memory_entry_store.py, `read`: unreadable entries left out of the ids).
     story = scene()
     world, writer = story.world, story.writer
     story.add(b"e0")
