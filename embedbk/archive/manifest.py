@@ -13,9 +13,9 @@ from typing import Annotated, Any
 import msgspec
 
 from embedbk.codec.entry_digest import DIGEST_MASK
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.freed_ledger import LOG_OF_LEDGER, Freed
 from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
     Fragment,
     LedgerMetadata,
     LedgerState,

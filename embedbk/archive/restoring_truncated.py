@@ -28,8 +28,8 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.undeleting_files import Filed, next_in_front, put_in_front
 from embedbk.client.waiting import run_blocking
 from embedbk.codec.freed_ledger import BY_CHARS, Freed
-from embedbk.codec.ledger_metadata import LogSegment
 from embedbk.codec.log_archives import ArchiveRecord, ArchiveState
+from embedbk.codec.log_list import LogSegment
 from embedbk.config import check_flag
 from embedbk.core.fronting import run_before
 from embedbk.errors import EmbedbkError, MetadataConflict, NoSuchLedger, StorageError, UsageError

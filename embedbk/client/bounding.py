@@ -20,7 +20,8 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of
 from embedbk.client.roll_bounds import MOVING
 from embedbk.client.truncating import pins, truncate
-from embedbk.codec.ledger_metadata import Begun, LogList, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import Begun, LogList
 from embedbk.codec.log_settings import AtBound, SettingsRecord
 from embedbk.config import ENTRY_BYTES_MAX, Roll
 from embedbk.core.log_paging import recorded_bytes

@@ -16,7 +16,7 @@ from embedbk.client.log_end import log_end
 from embedbk.client.log_pages import PageGone
 from embedbk.client.log_places import Start
 from embedbk.client.log_reading import LogReading
-from embedbk.codec.ledger_metadata import METADATA_VERSION, log_key_path
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.log_cursors import (
     CURSORS_MAX,
     CursorHold,
@@ -31,6 +31,7 @@ from embedbk.codec.log_cursors import (
     encode_log_cursors,
     log_cursors_path,
 )
+from embedbk.codec.log_list import log_key_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.errors import (
     EmbedbkError,

@@ -15,15 +15,9 @@ from embedbk.client.log_identity import identity_of
 from embedbk.client.log_pages import ListWalk, PageGone
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import (
-    LedgerMetadata,
-    LedgerState,
-    decode_ledger_metadata,
-    decode_log_list,
-    ledger_key_path,
-    log_key_path,
-)
+from embedbk.codec.ledger_metadata import LedgerMetadata, LedgerState, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_identity import log_deleted_path
+from embedbk.codec.log_list import decode_log_list, log_key_path
 from embedbk.codec.log_splices import staged_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put, Record
 from embedbk.codec.registration import PLACEMENTS_PREFIX, decode_placement, placement_path

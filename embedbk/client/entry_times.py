@@ -15,7 +15,7 @@ from embedbk.client.log_places import Start, begins_at, placed
 from embedbk.client.log_reading import LogReading
 from embedbk.client.reading import LedgerReading
 from embedbk.codec.attributes import last_time_in
-from embedbk.codec.ledger_metadata import Begun, LogList, LogSegment
+from embedbk.codec.log_list import Begun, LogList, LogSegment
 from embedbk.codec.packing import TIME_EVERY
 from embedbk.errors import EntryUnreadable, NoSuchEntry, NoSuchLedger, NotEnoughBookies, Truncated
 from embedbk.ids import NO_ENTRY

@@ -21,7 +21,8 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.log_settings import record_of, roll_from
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import Begun, Durability
+from embedbk.codec.ledger_metadata import Durability
+from embedbk.codec.log_list import Begun
 from embedbk.codec.log_settings import Compression, SettingsRecord
 from embedbk.core.pausing import Pausing
 from embedbk.errors import EmbedbkError

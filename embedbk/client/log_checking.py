@@ -16,16 +16,18 @@ from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
     LedgerMetadata,
-    LogSegment,
     decode_ledger_metadata,
-    decode_ledgers_left,
-    decode_log_list,
     ledger_key_path,
     ledger_of_key,
+)
+from embedbk.codec.log_identity import LogId, LogIdentityState
+from embedbk.codec.log_list import (
+    LogSegment,
+    decode_ledgers_left,
+    decode_log_list,
     log_key_path,
     log_left_path,
 )
-from embedbk.codec.log_identity import LogId, LogIdentityState
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError
 
 __all__ = [

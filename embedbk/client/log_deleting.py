@@ -22,23 +22,8 @@ from embedbk.client.log_identity import NamedLog, check_level, free_name, identi
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
 from embedbk.client.splicing import sweep
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    LedgersLeft,
-    LedgerState,
-    LogList,
-    LogPages,
-    decode_ledger_metadata,
-    decode_ledgers_left,
-    decode_log_list,
-    encode_ledgers_left,
-    ledger_key_path,
-    log_deleting_path,
-    log_key_path,
-    log_left_path,
-    log_owner_path,
-    log_truncated_path,
-)
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_cursors import cursor_path, decode_log_cursors, log_cursors_path
 from embedbk.codec.log_identity import (
     IDENTITIES_PREFIX,
@@ -54,6 +39,19 @@ from embedbk.codec.log_identity import (
     log_deleted_path,
     log_identity_path,
     log_name_path,
+)
+from embedbk.codec.log_list import (
+    LedgersLeft,
+    LogList,
+    LogPages,
+    decode_ledgers_left,
+    decode_log_list,
+    encode_ledgers_left,
+    log_deleting_path,
+    log_key_path,
+    log_left_path,
+    log_owner_path,
+    log_truncated_path,
 )
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import log_pins_path

@@ -24,8 +24,9 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
 from embedbk.client.waiting import Moved
-from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, ledger_key_path, log_key_path
+from embedbk.codec.ledger_metadata import ledger_key_path
 from embedbk.codec.log_identity import LogId, log_name_path
+from embedbk.codec.log_list import LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.config import check_flag
 from embedbk.errors import MetadataConflict, NoSuchLedger, NotEnoughBookies, Truncated
 from embedbk.ids import NO_ENTRY, Position

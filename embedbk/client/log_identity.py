@@ -11,13 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    LogList,
-    encode_log_list,
-    log_key_path,
-    log_owner_path,
-)
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.log_identity import (
     LOG_ID_BITS,
     LogId,
@@ -32,6 +26,7 @@ from embedbk.codec.log_identity import (
     log_name_path,
     minted,
 )
+from embedbk.codec.log_list import LogList, encode_log_list, log_key_path, log_owner_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.errors import LogExists, MetadataConflict, MetadataUnavailable, NoSuchLedger, UsageError
 from embedbk.metadata.levels import LEVEL_OF_LOG_IDS

@@ -11,8 +11,8 @@ from collections.abc import AsyncGenerator
 
 from embedbk.client.runtime import Runtime
 from embedbk.client.waiting import Moved
-from embedbk.codec.ledger_metadata import log_key_path
 from embedbk.codec.log_identity import IDENTITIES_PREFIX, NAMES_PREFIX
+from embedbk.codec.log_list import log_key_path
 from embedbk.codec.metadata_messages import List, Listed, Record
 from embedbk.errors import MetadataUnavailable, PeerError
 from embedbk.host.signal import Signal

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import LogList, LogPages, LogSegment
+from embedbk.codec.log_list import LogList, LogPages, LogSegment
 from embedbk.codec.log_pages import LogPage, decode_log_page, log_page_path
 from embedbk.core.log_paging import search
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from embedbk.client.log_pages import ListWalk, Place
-from embedbk.codec.ledger_metadata import LogList, LogSegment
+from embedbk.codec.log_list import LogList, LogSegment
 from embedbk.core.log_paging import end_of, rises
 from embedbk.errors import NoSuchEntry, NoSuchLedger, Truncated, UsageError
 from embedbk.ids import LEDGER_ID_MAX, NO_ENTRY, Position

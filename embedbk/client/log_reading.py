@@ -20,8 +20,8 @@ from embedbk.client.log_places import LogPlaces, Start, begins_at, ends_in, firs
 from embedbk.client.password import Password
 from embedbk.client.reading import Frames, LedgerReading
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.codec.log_identity import LogId
+from embedbk.codec.log_list import LogList, LogSegment, decode_log_list, log_key_path
 from embedbk.codec.metadata_messages import Compare
 from embedbk.config import check_flag
 from embedbk.errors import (

@@ -18,14 +18,9 @@ from embedbk.client.log_identity import NamedLog, find, make, named
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    Durability,
-    LogList,
-    encode_log_list,
-    log_key_path,
-    log_owner_path,
-)
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import Durability
+from embedbk.codec.log_list import LogList, encode_log_list, log_key_path, log_owner_path
 from embedbk.codec.log_settings import (
     NO_SETTINGS,
     SETTINGS_KEY,

@@ -24,14 +24,8 @@ from embedbk.client.reading import Frames
 from embedbk.client.runtime import Runtime
 from embedbk.client.splice_requests import living
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import (
-    Begun,
-    Durability,
-    LogList,
-    decode_log_list,
-    encode_log_list,
-    log_key_path,
-)
+from embedbk.codec.ledger_metadata import Durability
+from embedbk.codec.log_list import Begun, LogList, decode_log_list, encode_log_list, log_key_path
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import Compare, Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum

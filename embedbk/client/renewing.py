@@ -31,7 +31,8 @@ from embedbk.client.roll_bounds import MOVING, RollBounds
 from embedbk.client.runtime import FollowedKey
 from embedbk.client.waiting import Moved
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import Begun, Durability, log_owner_path
+from embedbk.codec.ledger_metadata import Durability
+from embedbk.codec.log_list import Begun, log_owner_path
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import ABSENT
 from embedbk.config import NEVER_ROLL, Quorum, Roll

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from embedbk.client.appending import Appending
 from embedbk.client.waiting import Moved
-from embedbk.codec.ledger_metadata import Begun
+from embedbk.codec.log_list import Begun
 from embedbk.config import Roll
 from embedbk.forking import free_in_children
 from embedbk.host.signal import Signal

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from embedbk.client.cursors import check_level
 from embedbk.client.log_reading import LogReading
-from embedbk.codec.ledger_metadata import SEAL_REASON_MAX, Begun, LogSeal
+from embedbk.codec.log_list import SEAL_REASON_MAX, Begun, LogSeal
 from embedbk.config import Quorum
 from embedbk.core.log import LogMoved
 from embedbk.core.log_listing import NewLedger

@@ -24,9 +24,10 @@ from embedbk.client.log_settings import WriterArguments, log_exists, record_of, 
 from embedbk.client.password import Password
 from embedbk.client.reading import LedgerReading
 from embedbk.client.runtime import FollowedKey, Runtime
-from embedbk.codec.ledger_metadata import METADATA_VERSION, Begun, log_owner_path
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.living import living_path
 from embedbk.codec.log_identity import LogId
+from embedbk.codec.log_list import Begun, log_owner_path
 from embedbk.codec.log_splices import (
     APPLICATION_MAX,
     LogSplices,

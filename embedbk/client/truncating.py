@@ -13,8 +13,9 @@ from typing import NamedTuple
 from embedbk.client.log_pages import PageGone
 from embedbk.client.log_places import Start
 from embedbk.client.log_reading import LogReading
-from embedbk.codec.ledger_metadata import METADATA_VERSION, log_key_path
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.log_cursors import CursorHold
+from embedbk.codec.log_list import log_key_path
 from embedbk.codec.log_pins import (
     PINS_MAX,
     LogPins,

@@ -16,14 +16,12 @@ from embedbk.client.log_places import Start
 from embedbk.client.log_reading import LogReading
 from embedbk.client.repair_state import ask_bookies
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import (
-    LedgerMetadata,
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import (
     LogList,
     LogSegment,
-    decode_ledger_metadata,
     decode_ledgers_left,
     encode_log_list,
-    ledger_key_path,
     log_key_path,
     log_truncated_path,
 )

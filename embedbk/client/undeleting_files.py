@@ -17,17 +17,19 @@ from embedbk.client.log_reading import LogReading
 from embedbk.client.undeleting import listed_again, oldest_page
 from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
+    decode_ledger_metadata,
+    encode_ledger_metadata,
+    ledger_key_path,
+)
+from embedbk.codec.log_archives import ArchiveState, archive_lock_name, archive_path, decode_archive_record
+from embedbk.codec.log_list import (
     LogList,
     LogSegment,
-    decode_ledger_metadata,
     decode_ledgers_left,
-    encode_ledger_metadata,
     encode_log_list,
-    ledger_key_path,
     log_key_path,
     log_truncated_path,
 )
-from embedbk.codec.log_archives import ArchiveState, archive_lock_name, archive_path, decode_archive_record
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.codec.tombstone import decode_tombstone, tombstone_path
 from embedbk.core.fronting import Front, front_of

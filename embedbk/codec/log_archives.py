@@ -11,8 +11,9 @@ from typing import Annotated
 
 import msgspec
 
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.freed_ledger import ARCHIVE_ID_BYTES, ARCHIVE_PATH_MAX, MANIFEST_HASH_BYTES
-from embedbk.codec.ledger_metadata import METADATA_VERSION, ledger_of_key
+from embedbk.codec.ledger_metadata import ledger_of_key
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX

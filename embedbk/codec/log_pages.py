@@ -10,7 +10,8 @@ from itertools import pairwise
 
 import msgspec
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, LogPages, LogSegment
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.log_list import LogPages, LogSegment
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 

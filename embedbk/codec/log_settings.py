@@ -8,7 +8,8 @@ from typing import Annotated
 import msgspec
 
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import METADATA_VERSION, Durability
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import Durability
 from embedbk.codec.log_archives import ArchivePlace
 from embedbk.codec.unpacking import unpack
 from embedbk.config import CUSTOM_BYTES_MAX, Quorum

@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import msgspec
 
-from embedbk.codec.ledger_metadata import LogSegment
+from embedbk.codec.log_list import LogSegment
 from embedbk.codec.unpacking import unpack
 from embedbk.errors import StorageError
 from embedbk.ids import LEDGER_ID_MAX

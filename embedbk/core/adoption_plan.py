@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from embedbk.codec.adopted import ADOPTED_VERSION, AdoptedLedger
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from embedbk.config import Quorum
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.fitting import Seats, fit, guess_quorum, lacking

@@ -18,12 +18,8 @@ from typing import ClassVar, NamedTuple
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    LedgerMetadata,
-    decode_ledger_metadata,
-    ledger_key_path,
-)
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import (
     ArchiveRecord,
     ArchiveState,

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from embedbk.codec.digest import DigestType
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
     Durability,
     LedgerMetadata,
     LedgerState,

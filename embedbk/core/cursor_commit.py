@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import ClassVar, NamedTuple
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION
+from embedbk.codec.field_types import METADATA_VERSION
 from embedbk.codec.log_cursors import CursorRecord, cursor_path, decode_cursor, encode_cursor
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.machine import Effect, Handlers

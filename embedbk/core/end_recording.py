@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import LogList, encode_log_list, log_key_path, log_owner_path
+from embedbk.codec.log_list import LogList, encode_log_list, log_key_path, log_owner_path
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.metadata_words import NOTHING, Alongside
 

@@ -18,14 +18,12 @@ from typing import ClassVar
 
 from embedbk.codec.add_messages import FenceAnswer, FenceRequest
 from embedbk.codec.bookie_fields import Status
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    LedgerMetadata,
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import (
     LedgersLeft,
-    decode_ledger_metadata,
     decode_ledgers_left,
     encode_ledgers_left,
-    ledger_key_path,
     log_key_path,
     log_left_path,
 )

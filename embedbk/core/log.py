@@ -15,14 +15,13 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import (
     LedgersLeft,
     LogSegment,
-    decode_ledger_metadata,
     decode_ledgers_left,
     encode_ledgers_left,
-    ledger_key_path,
     log_left_path,
     log_owner_path,
 )

@@ -22,22 +22,20 @@ from typing import Any, ClassVar, NamedTuple
 from msgspec.structs import replace
 
 from embedbk.codec.digest import DigestType
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import Durability, LedgerMetadata, ledger_key_path
+from embedbk.codec.log_identity import log_deleted_path
+from embedbk.codec.log_list import (
     Begun,
-    Durability,
-    LedgerMetadata,
     LogList,
     LogPages,
     LogSeal,
     LogSegment,
     decode_log_list,
     encode_log_list,
-    ledger_key_path,
     log_key_path,
     log_owner_path,
 )
-from embedbk.codec.log_identity import log_deleted_path
 from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.config import ANYWHERE, METADATA_VALUE_BYTES_MAX, Placement, Quorum

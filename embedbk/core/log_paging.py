@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, LogList, LogPages, LogSegment
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.log_list import LogList, LogPages, LogSegment
 from embedbk.codec.log_pages import LogPage
 from embedbk.ids import NO_ENTRY
 

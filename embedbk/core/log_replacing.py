@@ -13,15 +13,8 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import (
-    Begun,
-    LedgerState,
-    LogSegment,
-    decode_ledger_metadata,
-    decode_log_list,
-    ledger_key_path,
-    log_owner_path,
-)
+from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import Begun, LogSegment, decode_log_list, log_owner_path
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.log_listing import Listing, NewLedger, Stage
 from embedbk.core.machine import Effect, Handlers

@@ -12,16 +12,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from embedbk.codec.ledger_metadata import (
-    LedgerState,
-    LogList,
-    LogSegment,
-    decode_ledger_metadata,
-    decode_log_list,
-    ledger_key_path,
-    log_key_path,
-    log_owner_path,
-)
+from embedbk.codec.ledger_metadata import LedgerState, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import LogList, LogSegment, decode_log_list, log_key_path, log_owner_path
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.creation import AlongsideChanged
 from embedbk.core.end_recording import recording, with_end

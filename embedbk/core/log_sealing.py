@@ -9,7 +9,8 @@ closed. What closed empty stays listed: the list keeps a ledger, whose end is th
 
 from __future__ import annotations
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, LogList, LogSeal, log_key_path, log_owner_path
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.log_list import LogList, LogSeal, log_key_path, log_owner_path
 from embedbk.codec.metadata_messages import Compare, Put
 from embedbk.core.client_words import BookieInfo
 from embedbk.core.log import LogTakeover

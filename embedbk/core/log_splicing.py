@@ -15,17 +15,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, NamedTuple
 
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    Begun,
-    LedgerMetadata,
-    LogList,
-    LogSegment,
-    decode_ledger_metadata,
-    ledger_key_path,
-    log_key_path,
-    log_owner_path,
-)
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.log_list import Begun, LogList, LogSegment, log_key_path, log_owner_path
 from embedbk.codec.log_pages import encode_log_page, log_page_path
 from embedbk.codec.log_splices import (
     APPLICATIONS_MAX,

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_splices import (
     LogSplices,
     StagedRecord,

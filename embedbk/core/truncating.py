@@ -19,21 +19,8 @@ from typing import ClassVar
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import (
-    METADATA_VERSION,
-    LedgerMetadata,
-    LedgersLeft,
-    LogList,
-    LogSegment,
-    decode_ledger_metadata,
-    decode_ledgers_left,
-    decode_log_list,
-    encode_ledgers_left,
-    encode_log_list,
-    ledger_key_path,
-    log_key_path,
-    log_truncated_path,
-)
+from embedbk.codec.field_types import METADATA_VERSION
+from embedbk.codec.ledger_metadata import LedgerMetadata, decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_cursors import (
     CursorHold,
     CursorRecord,
@@ -44,6 +31,17 @@ from embedbk.codec.log_cursors import (
     decode_log_cursors,
     encode_log_cursors,
     log_cursors_path,
+)
+from embedbk.codec.log_list import (
+    LedgersLeft,
+    LogList,
+    LogSegment,
+    decode_ledgers_left,
+    decode_log_list,
+    encode_ledgers_left,
+    encode_log_list,
+    log_key_path,
+    log_truncated_path,
 )
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import LogPins, PinRecord, decode_log_pins, encode_log_pins, log_pins_path

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import Begun, LogList, LogPages, LogSegment
 from embedbk.codec.log_cursors import CursorHold
+from embedbk.codec.log_list import Begun, LogList, LogPages, LogSegment
 from embedbk.codec.log_pins import PinRecord
 from embedbk.core.log_paging import end_of, last_position
 from embedbk.ids import LEDGER_ID_MAX

@@ -25,9 +25,9 @@ from embedbk.codec.ledger_metadata import (
     LedgerMetadata,
     decode_ledger_metadata,
     ledger_of_key,
-    log_owner_path,
 )
 from embedbk.codec.log_identity import IDENTITIES_PREFIX, LogIdentityState, decode_log_identity
+from embedbk.codec.log_list import log_owner_path
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
 from embedbk.core.status_query import SeatStatus, StatusQuery
 from embedbk.errors import EmbedbkError, NotEnoughBookies, StorageError, UsageError

@@ -29,8 +29,9 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import truncate
 from embedbk.client.undeleting_files import Filed, next_in_front, put_in_front
 from embedbk.codec.freed_ledger import Freed
-from embedbk.codec.ledger_metadata import LogSegment, decode_ledger_metadata, ledger_key_path
+from embedbk.codec.ledger_metadata import decode_ledger_metadata, ledger_key_path
 from embedbk.codec.log_archives import ArchivePlace, ArchiveRecord, ArchiveState
+from embedbk.codec.log_list import LogSegment
 from embedbk.codec.metadata_messages import Delete
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path

@@ -16,16 +16,8 @@ from typing import Any
 
 from embedbk.client.reading import LedgerReading
 from embedbk.codec.frame import Frame
-from embedbk.codec.ledger_metadata import (
-    LEDGERS_PREFIX,
-    Begun,
-    LedgerMetadata,
-    LedgerState,
-    LogList,
-    LogSegment,
-    decode_log_list,
-    ledger_of_key,
-)
+from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, ledger_of_key
+from embedbk.codec.log_list import Begun, LogList, LogSegment, decode_log_list
 from embedbk.codec.metadata_messages import ABSENT, Txn, TxnDone
 from embedbk.codec.registration import BOOKIES_PREFIX, PLACEMENTS_PREFIX, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX

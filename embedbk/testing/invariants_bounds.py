@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from embedbk.codec.ledger_metadata import LogList
+from embedbk.codec.log_list import LogList
 from embedbk.ids import NO_ENTRY
 from embedbk.testing.ghost import Ghost
 from embedbk.testing.violation import Violation

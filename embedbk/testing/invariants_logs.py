@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
-from embedbk.codec.ledger_metadata import Begun, LogList, LogSeal, LogSegment
+from embedbk.codec.log_list import Begun, LogList, LogSeal, LogSegment
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_pins import PinRecord, decode_log_pins
 from embedbk.core.vocabulary import Ended

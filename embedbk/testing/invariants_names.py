@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from embedbk.codec.ledger_metadata import log_key_path
 from embedbk.codec.log_identity import (
     IDENTITIES_PREFIX,
     NAMES_PREFIX,
@@ -17,6 +16,7 @@ from embedbk.codec.log_identity import (
     decode_log_pointer,
     log_deleted_path,
 )
+from embedbk.codec.log_list import log_key_path
 from embedbk.testing.violation import Violation
 
 __all__ = ["LogNames"]

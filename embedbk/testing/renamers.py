@@ -17,7 +17,7 @@ from embedbk.client.log_identity import rename
 from embedbk.client.log_names import log_names
 from embedbk.client.log_reading import LogReading
 from embedbk.client.runtime import Runtime
-from embedbk.codec.ledger_metadata import decode_log_list, log_key_path
+from embedbk.codec.log_list import decode_log_list, log_key_path
 from embedbk.errors import EmbedbkError, Truncated
 from embedbk.ids import NO_ENTRY
 from embedbk.metadata.levels import LEVEL_OF_LOG_IDS

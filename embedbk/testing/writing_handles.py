@@ -6,7 +6,8 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from embedbk.codec.ledger_metadata import Begun, LedgerMetadata
+from embedbk.codec.ledger_metadata import LedgerMetadata
+from embedbk.codec.log_list import Begun
 from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.codec.packing import Packing

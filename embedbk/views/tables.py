@@ -22,15 +22,13 @@ from embedbk.client.waiting import run_blocking
 from embedbk.codec.digest import DigestType
 from embedbk.codec.ledger_metadata import (
     LEDGERS_PREFIX,
-    Begun,
     LedgerMetadata,
     LedgerState,
-    LogList,
-    LogSegment,
     decode_ledger_metadata,
     ledger_of_key,
 )
 from embedbk.codec.log_archives import ArchiveState
+from embedbk.codec.log_list import Begun, LogList, LogSegment
 from embedbk.codec.log_pages import decode_log_page, log_page_path
 from embedbk.codec.log_splices import decode_log_splices, log_splices_path
 from embedbk.errors import EmbedbkError, NoSuchLedger, NotEnoughBookies, StorageError, UsageError

@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 _LISTING = "embedbk/core/log_listing.py"
 _PAGING = "embedbk/core/log_paging.py"
-_METADATA = "embedbk/codec/ledger_metadata.py"
+_LIST = "embedbk/codec/log_list.py"
 _DELETING = "embedbk/client/deleting.py"
 _DELETING_LOGS = "embedbk/client/log_deleting.py"
 _WALK = "embedbk/client/log_pages.py"
@@ -36,7 +36,7 @@ MUTANTS = (
         "who-does-not-know-the-level-drops-the-pages",
         "P10.8 P8.6",
         "a client that has not heard of the level writes the list without its pages",
-        ((_METADATA, "    if value.pages is not None:\n", "    if value.pages is not None and is_whole:\n"),),
+        ((_LIST, "    if value.pages is not None:\n", "    if value.pages is not None and is_whole:\n"),),
         (_P8 + "a_client_that_has_not_heard_of_the_level_keeps_the_pages",),
     ),
     Mutant(

@@ -8,7 +8,7 @@ __all__ = ["MUTANTS"]
 
 _LISTING = "embedbk/core/log_listing.py"
 _SEALING = "embedbk/core/log_sealing.py"
-_METADATA = "embedbk/codec/ledger_metadata.py"
+_LIST = "embedbk/codec/log_list.py"
 _FOLLOWING = "embedbk/client/log_following.py"
 
 _RULE = "tests/rules/test_p8_sealing.py::test_"
@@ -51,7 +51,7 @@ MUTANTS = (
         "a list that has pages is written without its seal",
         (
             (
-                _METADATA,
+                _LIST,
                 "        return msgspec.msgpack.encode(whole if value.seal is None else (*whole, value.seal))\n",
                 "        return msgspec.msgpack.encode(whole)\n",
             ),
