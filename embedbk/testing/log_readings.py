@@ -91,6 +91,7 @@ class WholeLog:
             ]
         )
         consumed: list[tuple[int, str, str, EntriesSeen]] = []
+        is_read = False
         for process, events in told.items():
             cursors: dict[int, str] = {}
             finals: set[int] = set()
@@ -100,14 +101,17 @@ class WholeLog:
                     self.passed.setdefault(event.cursor, _Passed(event.cursor))
                 elif isinstance(event, ReadAsked) and event.kind == "final":
                     finals.add(event.read)
+                    is_read = True
                 elif isinstance(event, EntriesSeen) and event.read in cursors:
                     consumed.append((event.at_ns, cursors[event.read], process, event))
                 elif isinstance(event, EntriesSeen) and event.read in finals:
                     self.start = event.offset if self.start < 0 else self.start
                     self.end = event.offset + len(event.texts)
                     _note(known, process, event)
-        if self.start < 0:
+        if not is_read:
             raise UsageError("nobody read the log in the end", hint='let its last owner read it, as "final"')
+        if self.start < 0:
+            self.start = self.end = 0  # Its last owner found nothing: whatever it had is lost.
         for _, cursor, process, event in sorted(consumed, key=lambda each: each[0]):
             if event.offset + len(event.texts) > self.end:
                 raise Violation("I97", f"{process} consumed {event}; the log ends at {self.end}")

@@ -120,6 +120,16 @@ LIES: list[Lie] = [
             [AppendAsked(61, 9, 1, ("x",)), AppendTold(62, 9, "acknowledged", ((9, 2),))]
         ),
     ),
+    (
+        "I99",
+        "the last owner finds nothing",
+        lambda told: (told.pop("c1"), told.pop("c2"), told["last"].pop(5), told["last"].pop(4)),
+    ),
+    (
+        "I97",
+        "the last owner finds nothing of what was consumed",
+        lambda told: (told["last"].pop(5), told["last"].pop(4)),
+    ),
     ("I99", "refused, and there", lambda told: told["w2"].insert(6, AppendTold(56, 3, "refused"))),
     ("I39", "told that it is lost, and there", lambda told: told["w2"].append(AppendTold(99, 3, "lost"))),
     ("I39", "told that it survived, and nowhere", lambda told: change(told, "w1", 12, outcome="survived")),
