@@ -27,6 +27,7 @@ PATIENT = Settings(
 )
 ROLL_ENTRIES = 100
 LOOK_S = 0.05
+STUCK_S = 300.0  # A consumer that is alone, all being healed, and is given nothing for so long, hangs.
 # What a long history is for.
 LONG_MINUTES = 10.0
 HAPPENS = (
@@ -81,8 +82,9 @@ def append_one(
     write(AppendTold(time.monotonic_ns(), number, "acknowledged", places, epoch=writer.epoch))
 
 
-def end(bk: embedbk.Client, write: Callable[[LogEvent], None]) -> None:
-    """The log is taken over, which ends everybody's appends; all of it is read, and consumed."""
+def end(bk: embedbk.Client, write: Callable[[LogEvent], None]) -> str:
+    """The log is taken over, which ends everybody's appends; all of it is read, and consumed. Which cursor does not
+    come to its end, as where the list names a place twice."""
     asked_ns, log = time.monotonic_ns(), bk.log(LOG)
     with log.writer() as writer:
         append_one(writer, 2, asked_ns, write)
@@ -92,7 +94,7 @@ def end(bk: embedbk.Client, write: Callable[[LogEvent], None]) -> None:
     behind = log.end()
     for number, name in enumerate(CURSORS, 2):
         asked_ns = time.monotonic_ns()
-        with log.cursor(name).consume() as consumer:
+        with log.cursor(name).consume(idle_s=STUCK_S) as consumer:
             seeing = Seeing.begin(write, number, "consume", consumer.position, name, asked_ns)
             with seeing.judged():
                 for entry in consumer:
@@ -101,6 +103,9 @@ def end(bk: embedbk.Client, write: Callable[[LogEvent], None]) -> None:
                         break
                 seeing.ended("left")
         seeing.committed(consumer.committed)
+        if seeing.next != behind:
+            return f"{name} stands at {seeing.next}, and the log ends at {behind}"
+    return ""
 
 
 def run_for(seconds: float, cluster: Cluster, fleet: Fleet, seed: int) -> Counter[str]:
@@ -143,13 +148,14 @@ def test_what_processes_are_told_of_a_log_fits_one_log_while_all_are_killed_and_
         finally:
             fleet.kill_all()
         with embedbk.open(cluster.url, settings=PATIENT) as bk:
-            end(bk, runner.write)
+            stuck = end(bk, runner.write)
     runner.close()
     try:
         met = check_log(histories_in(said)) + faults
     except Violation as broken:
         broken.add_note(f"seed {seed}; the histories are in {said}")
         raise
+    assert not stuck, stuck
     if minutes >= LONG_MINUTES:
         with capsys.disabled():
             print(
