@@ -29,6 +29,7 @@ ROLES = {
     "c1": "consume",
     "c2": "consume",
     "t1": "cut",
+    "f1": "recover",
 }
 WRITERS = [name for name, role in ROLES.items() if role == "write"]
 WORDS_MAX = 4000  # Of what a process wrote to its stderr, for a message.

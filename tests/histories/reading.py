@@ -10,7 +10,7 @@ from embedbk.errors import EmbedbkError, NotTruncated, Truncated
 from embedbk.testing.log_events import CutAsked, LogCut
 from tests.histories.process import CURSORS, Process, Seeing
 
-__all__ = ["consume", "cut", "read"]
+__all__ = ["consume", "cut", "read", "recover"]
 
 
 def read(process: Process) -> None:
@@ -121,3 +121,13 @@ def cut(process: Process) -> None:
         except EmbedbkError:
             continue
         process.write(LogCut(time.monotonic_ns(), reached))
+
+
+def recover(process: Process) -> None:
+    """Somebody recovers the newest ledger by its id. Its writer goes on in another one, with all that was outstanding
+    (P8.2)."""
+    for _ in process.rounds():
+        process.pause(4.0)
+        with contextlib.suppress(EmbedbkError):
+            for segment in process.log.segments()[-1:]:
+                process.client.open_ledger(segment.ledger_id, recover=True).close()

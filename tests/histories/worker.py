@@ -11,10 +11,10 @@ import sys
 from pathlib import Path
 
 from tests.histories.process import Process
-from tests.histories.reading import consume, cut, read
+from tests.histories.reading import consume, cut, read, recover
 from tests.histories.writing import write
 
-ROLES = {"write": write, "read": read, "consume": consume, "cut": cut}
+ROLES = {"write": write, "read": read, "consume": consume, "cut": cut, "recover": recover}
 
 
 def main(arguments: list[str]) -> None:
