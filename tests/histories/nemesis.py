@@ -13,9 +13,11 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from embedbk.cluster import Cluster, environment
+from embedbk.testing.log_events import LogTaken, events_in
 
 __all__ = ["Fleet", "Lane", "lanes_of"]
 
@@ -32,6 +34,9 @@ ROLES = {
     "f1": "recover",
 }
 WRITERS = [name for name, role in ROLES.items() if role == "write"]
+HAPPENS_S = (
+    20.0  # Others take the log over from an owner that is stopped, and it is told something behind its stop.
+)
 WORDS_MAX = 4000  # Of what a process wrote to its stderr, for a message.
 
 
@@ -63,6 +68,24 @@ class Fleet:
         process.wait()
         assert process.stdin is not None
         process.stdin.close()
+
+    def owner(self) -> str | None:
+        """Which writer that runs took the log last, as far as its history says by now; None when it does not append."""
+        epoch, owner = 0, None
+        for name in WRITERS:
+            said = self.said(name)
+            begins = said.rfind(b'["taken"')
+            appends = said[said.rfind(b"\n", 0, -1) + 1 :].startswith((b'["append"', b'["told"'))
+            for event in events_in(said[begins : said.find(b"\n", begins) + 1]) if begins >= 0 else ():
+                if isinstance(event, LogTaken) and event.epoch > epoch:
+                    epoch, owner = event.epoch, name if appends else None
+        return owner
+
+    def said(self, name: str) -> bytes:
+        """The history of a process that runs, by whole lines."""
+        path = self._directory / f"{name}.{self._incarnations[name] - 1}.history"
+        said = path.read_bytes() if name in self._running and path.exists() else b""
+        return said[: said.rfind(b"\n") + 1]
 
     def check(self) -> None:
         """Nobody ends unasked."""
@@ -174,16 +197,23 @@ def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
         return f"{kind} stopped", last_s, lambda: cluster.processes[name].send_signal(signal.SIGSTOP), goes_on
 
     def bookie(chance: random.Random) -> Fault | None:
-        if busy.isdisjoint(cluster.bookie_ids) and chance.random() < 0.3:
-            return swap(chance)
-        return server("bookie", chance, cluster.bookie_ids)
+        fault: Fault | None = None
+        if busy.isdisjoint(cluster.bookie_ids):
+            draw = owed[0] if owed else chance.choice([forget, swap, swap, None, None])
+            fault = draw(chance) if draw is not None else None
+            if fault is not None:
+                del owed[:1]
+        if fault is None and not owed:
+            fault = server("bookie", chance, cluster.bookie_ids)
+        return fault
 
     def swap(chance: random.Random) -> Fault:
-        """Two bookies are killed; they are there again when the others stand still: what only these acknowledged is not
-        to be found then, so it must not have been acknowledged to anybody. Half of the time members stand still, too,
-        so that no ensemble is changed meanwhile; then writers are killed, and others take the log over."""
-        names = chance.sample(cluster.bookie_ids, len(cluster.bookie_ids))
-        killed, others = names[:2], names[2:]
+        """Two bookies are killed, or three; they are there again when the others stand still: what only these have is
+        not to be found then, so it must not have been acknowledged to anybody, nor shown. Half of the time members
+        stand still, too, so that no ensemble is changed meanwhile; then writers are killed, and others take the log
+        over."""
+        names, count = chance.sample(cluster.bookie_ids, len(cluster.bookie_ids)), chance.choice([2, 3])
+        killed, others = names[:count], names[count:]
         is_blind = busy.isdisjoint(cluster.members) and chance.random() < 0.5
         members = cluster.members if is_blind else ()
         writers = [name for name in WRITERS if is_blind and name not in busy]
@@ -211,11 +241,45 @@ def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
         what = "bookies swapped without members" if is_blind else "bookies swapped"
         return what, chance.uniform(0.2, 2), begins, ends
 
+    def forget(chance: random.Random) -> Fault | None:
+        """The log's owner is stopped, and others take the log over. All bookies are killed and started again. The owner
+        goes on when no member can tell it of that: what bookies wrote down of the fence keeps it from appending."""
+        owner = fleet.owner()
+        if owner is None or not busy.isdisjoint({owner, *cluster.members}):
+            return None
+        mine = {owner, *cluster.bookie_ids, *cluster.members}
+        busy.update(mine)
+
+        def ends() -> None:
+            wait_for(lambda: fleet.owner() not in (None, owner))
+            for name in cluster.bookie_ids:
+                cluster.kill(name)
+            with ThreadPoolExecutor(len(cluster.bookie_ids)) as threads:
+                list(threads.map(cluster.restart, cluster.bookie_ids))
+            signal_all(cluster.members, signal.SIGSTOP)
+            before = len(fleet.said(owner))
+            fleet.send(owner, signal.SIGCONT)
+            wait_for(lambda: b'["told"' in fleet.said(owner)[before:])
+            time.sleep(chance.uniform(0.5, 2))
+            signal_all(cluster.members, signal.SIGCONT)
+            busy.difference_update(mine)
+
+        what = "bookies started again beside an owner that was stopped"
+        return what, 0.0, lambda: fleet.send(owner, signal.SIGSTOP), ends
+
+    def wait_for(is_so: Callable[[], bool]) -> None:
+        """A fault is not what it is meant to be where this is over first, and harms nobody."""
+        until_s = time.monotonic() + HAPPENS_S
+        while not is_so() and time.monotonic() < until_s:
+            time.sleep(0.05)
+
     def signal_all(names: Sequence[str], number: signal.Signals) -> None:
         for name in names:
             cluster.processes[name].send_signal(number)
 
     def member(chance: random.Random) -> Fault | None:
+        if owed:
+            return None
         if chance.random() < 0.8:
             return server("member", chance, cluster.members)
         if not busy.isdisjoint(cluster.members):
@@ -229,6 +293,8 @@ def lanes_of(cluster: Cluster, fleet: Fleet, seed: int) -> list[Lane]:
 
         return "all members stopped", 0.0, stand_still, lambda: None
 
+    # These come before any other fault of bookies and members, so that a short history has both.
+    owed = [forget, swap]
     draws = [(user, 1.5), (user, 1.5), (bookie, 4.0), (bookie, 8.0), (member, 6.0)]
     return [
         Lane(random.Random(f"{seed} {number}"), pause_s, draw) for number, (draw, pause_s) in enumerate(draws)
