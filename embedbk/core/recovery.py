@@ -517,21 +517,25 @@ class Recovery(Machine):
     def _progress(self, now_ns: int) -> None:
         self.give_up_ns = now_ns + self.options.patience_ns
 
-    def _give_up(self) -> list[Effect]:
+    @property
+    def waits_for(self) -> str:
+        """Why it would give up now: that names each bookie that is missing."""
+        return "" if self.phase is Phase.ENDED else f"the recovery of {self._missing()}"
+
+    def _missing(self) -> str:
         told = ", ".join(
             f"{member.bookie_id}: {self.reasons.get(seat, 'no answer')}"
             for seat, member in enumerate(self.base.members)
             if seat in self.reasons or seat in self.asked
         )
         what = {
-            Phase.MARKING: "the metadata did not answer",
             Phase.FENCING: "too few bookies confirmed the fence",
             Phase.READING: f"whether entry {self.forward.next_entry} exists, or its write-back, could not be settled",
-            Phase.CLOSING: "the metadata did not answer",
-        }[self.phase]
-        return self._end(
-            RecoveryInconclusive(f"ledger {self.ledger_id}: {what} ({told or 'nobody answered'})")
-        )
+        }.get(self.phase, "the metadata did not answer")
+        return f"ledger {self.ledger_id}: {what} ({told or 'nobody answered'})"
+
+    def _give_up(self) -> list[Effect]:
+        return self._end(RecoveryInconclusive(self._missing()))
 
     HANDLERS: ClassVar[Handlers] = {
         Started: _on_started,

@@ -38,6 +38,24 @@ def test_only_durable_fences_count() -> None:
     assert again is None
 
 
+def test_a_recovery_says_whose_fence_it_waits_for() -> None:
+    """P5.2b: a takeover that is not done is said to wait for the bookies that are silent, by name; not for nothing."""
+    world, _, _ = it = scene()
+    recovery = world.recovery(it.ledger_id)
+    recovery.start()
+    world.nodes["b1"].holds_syncs = world.nodes["b2"].holds_syncs = True
+    world.settle()
+    assert recovery.core.phase is Phase.FENCING
+    silent = "too few bookies confirmed the fence (b1: no answer, b2: no answer)"
+    assert recovery.core.waits_for == f"the recovery of ledger {it.ledger_id}: {silent}"
+    world.nodes["b1"].holds_syncs = world.nodes["b2"].holds_syncs = False
+    for name in ("b1", "b2"):
+        world.nodes[name].sync()
+    world.settle()
+    assert recovery.core.phase is Phase.ENDED
+    assert recovery.core.waits_for == ""
+
+
 def test_a_fence_creates_the_ledger_and_outlives_a_crash() -> None:
     """P5.2b, P7.3, I19, I20: also for a ledger it has never heard of."""
     world, writer, pen = it = scene()
