@@ -7,7 +7,7 @@ from typing import Any
 
 from embedbk.ports.links import Identity
 from embedbk.ports.transport import Transport
-from embedbk.transports.conformance import RealTimeArena
+from embedbk.transports.conformance import PATIENCE_NS, RealTimeArena
 from embedbk.transports.local import LocalTransport
 from embedbk.transports.zmq import ZmqTransport
 
@@ -41,3 +41,13 @@ class TcpArena(RealTimeArena):
     def nowhere(self) -> str:
         with socket.create_server(("127.0.0.1", 0)) as server:
             return f"tcp://127.0.0.1:{server.getsockname()[1]}"
+
+
+class QuietTcpArena(TcpArena):
+    """For tests of single waits and turns: no link asks for a sign of life while one lasts. On a slow machine a ping is
+    due at any moment; it ends a wait, and what came behind it is the host's."""
+
+    def make(self, identity: Identity, **settings: Any) -> Transport:
+        return super().make(
+            identity, **{"heartbeat_ns": PATIENCE_NS, "timeout_ns": 3 * PATIENCE_NS, **settings}
+        )

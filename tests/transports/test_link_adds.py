@@ -29,7 +29,7 @@ from embedbk.ports.adds import AddSeat, AddTerms, OwedFrame
 from embedbk.ports.links import Received
 from embedbk.transports.conformance import PATIENCE_NS
 from embedbk.transports.in_flight import FramesInC, SharedBacklog
-from tests.transports.arenas import TcpArena
+from tests.transports.arenas import QuietTcpArena
 from tests.transports.test_listening import NOW, clock_ns
 
 LEDGER, KEY, NONCE, FIRST_SEATING = 7, b"k" * 16, 99, 5
@@ -43,7 +43,7 @@ class Client:
 
     def __init__(
         self,
-        arena: TcpArena,
+        arena: QuietTcpArena,
         ack_quorum: int = 2,
         bytes_max: int = 16 << 20,
         behind_max: int = 32 << 20,
@@ -141,7 +141,7 @@ class Client:
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    arena = TcpArena()
+    arena = QuietTcpArena()
     made = Client(arena)
     yield made
     made.adds.close()
@@ -452,7 +452,7 @@ def test_a_late_answer_counts_for_its_own_frame_however_many_went_since(client: 
 def test_below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does() -> None:
     """P4.5, RP33: the bound counts bodies and a price for each frame, not frames; who waits is told at once since when
     the seat says nothing; its answers make room again."""
-    arena = TcpArena()
+    arena = QuietTcpArena()
     client = Client(arena, behind_max=5 * (lib.EBK_FLIGHT_FRAME_PRICE + 1000))
     last = without_the_third(client, 5, 1000)
     client.append(1000)
@@ -474,7 +474,7 @@ def test_below_the_bound_nothing_waits_for_the_third_and_at_it_everything_does()
 
 def test_who_answers_slowly_at_the_bound_is_not_silent() -> None:
     """P4.5, P4.7: silence counts from the last answer, not from the sending of the oldest frame that it owes."""
-    arena = TcpArena()
+    arena = QuietTcpArena()
     client = Client(arena, behind_max=5 * (lib.EBK_FLIGHT_FRAME_PRICE + 1000))
     without_the_third(client, 5, 1000)
     sent_ns = client.adds.tell(clock_ns()).silent_ns[2]
@@ -494,7 +494,7 @@ def test_who_answers_slowly_at_the_bound_is_not_silent() -> None:
 
 def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
     """RP34: counted in C and by cores alike; what is answered, or let go of, is not kept any more."""
-    arena = TcpArena()
+    arena = QuietTcpArena()
     backlog = SharedBacklog(2 * (lib.EBK_FLIGHT_FRAME_PRICE + 1000))
     client = Client(arena, backlog=backlog)
     without_the_third(client, 1, 1000)
@@ -526,7 +526,7 @@ def test_the_bound_of_the_process_holds_whoever_keeps_something() -> None:
 def test_what_others_keep_stops_nobody_who_keeps_nothing() -> None:
     """RP33, RP34, P4.5: the bound of the process is of those whose bookies are behind; a writer whose bookies have all
     answered goes on beside them."""
-    arena = TcpArena()
+    arena = QuietTcpArena()
     backlog = SharedBacklog(1000)
     backlog.add(2 * backlog.bytes_max)
     client = Client(arena, backlog=backlog)
@@ -576,7 +576,7 @@ class Narrow(Client):
 
 @pytest.fixture
 def narrow() -> Iterator[Narrow]:
-    arena = TcpArena()
+    arena = QuietTcpArena()
     made = Narrow(arena)
     yield made
     made.adds.close()

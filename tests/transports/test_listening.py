@@ -24,7 +24,7 @@ from embedbk.codec.lac_messages import LacAnswer
 from embedbk.codec.messages import encode_message
 from embedbk.ports.links import LinkDown, Received
 from embedbk.transports.conformance import PATIENCE_NS, Arena
-from tests.transports.arenas import TcpArena
+from tests.transports.arenas import QuietTcpArena
 
 NOW, LONG_NS = 0, PATIENCE_NS
 
@@ -99,7 +99,7 @@ class Client:
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    arena = TcpArena()
+    arena = QuietTcpArena()
     made = Client(arena)
     yield made
     arena.close()
@@ -110,7 +110,7 @@ def test_a_closed_client_leaves_no_descriptor_of_its_wait() -> None:
     """ports.Transport.close: nothing waits for the collector of cycles, which may come late or never."""
 
     def use_once() -> int:
-        arena = TcpArena()
+        arena = QuietTcpArena()
         client = Client(arena)
         assert client.wait() == []
         arena.close()
