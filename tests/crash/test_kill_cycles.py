@@ -24,12 +24,24 @@ SETTINGS = Settings(journal_file_bytes=2 << 20, open_timeout_s=60.0)
 SIZES = (1, 100, 1_000, 30_000)
 
 
+def entry_of(number: int, size: int) -> bytes:
+    return b"%d %d " % (number, size) + bytes(size)
+
+
+def number_of(entry: bytes) -> int:
+    """Of an entry that is whole, byte for byte."""
+    number, size, _ = entry.split(b" ", 2)
+    assert entry == entry_of(int(number), int(size))
+    return int(number)
+
+
 class Load:
-    """One application: appends batches, takes its log over again whenever a writer is lost, and remembers."""
+    """One application: appends batches, takes its log over again whenever a writer is lost, and remembers numbers: an
+    entry has up to 30 kB, and how many there are follows the machine's speed."""
 
     def __init__(self, bk: embedbk.Client, chance: random.Random) -> None:
-        self.acknowledged: list[bytes] = []  # In order of their acknowledgement.
-        self.unknown: set[bytes] = set()  # Sent, and never heard of.
+        self.acknowledged: list[int] = []  # In order of their acknowledgement.
+        self.unknown: set[int] = set()  # Sent, and never heard of.
         self.takeovers = 0
         self._bk, self._chance = bk, chance
         self._is_over = threading.Event()
@@ -60,13 +72,10 @@ class Load:
                         self.takeovers += 1
                         while not self._is_over.is_set():
                             size = self._chance.choice(SIZES)
-                            batch = [
-                                b"%d " % (number + at) + bytes(size)
-                                for at in range(self._chance.randint(1, 60))
-                            ]
-                            number += len(batch)
+                            batch = range(number, number + self._chance.randint(1, 60))
+                            number = batch.stop
                             self.unknown.update(batch)
-                            writer.append_many(batch, timeout_s=10)
+                            writer.append_many([entry_of(each, size) for each in batch], timeout_s=10)
                             with self._grown:
                                 self.unknown.difference_update(batch)
                                 self.acknowledged += batch
@@ -104,7 +113,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, pytestconfig: pytest.Confi
                 load.wait_for_more(1)
             finally:
                 load.end()
-            found = [bytes(entry) for entry in bk.log("orders").read()]
+            found = [number_of(bytes(entry)) for entry in bk.log("orders").read()]
     kept = set(load.acknowledged)
     assert [entry for entry in found if entry in kept] == load.acknowledged
     assert set(found) - kept <= load.unknown
