@@ -45,7 +45,7 @@ class ZmqTransport:
     Args:
         identity: what this node says in Hello; may be set again when the cluster token was learnt.
         allow_non_loopback: bind and dial addresses of other machines; links are not encrypted.
-        heartbeat_ns: a link on which nothing was heard for so long is asked for a sign of life.
+        heartbeat_ns: a link on which nothing was heard for so long is asked for a sign of life, by who dialled it.
         timeout_ns: a link on which nothing was heard for so long is down. At least three heartbeats.
         connect_timeout_ns: from `connect` to LinkUp.
         window_bytes: sent on one link and not yet received by the peer; `send` says False beyond it.
@@ -57,7 +57,7 @@ class ZmqTransport:
         identity: Identity,
         *,
         allow_non_loopback: bool = False,
-        heartbeat_ns: int = 100_000_000,
+        heartbeat_ns: int = 200_000_000,
         timeout_ns: int = 2_000_000_000,
         connect_timeout_ns: int = 2_000_000_000,
         window_bytes: int = 16 << 20,

@@ -60,6 +60,21 @@ class Patience:
     timeout_ns: int
     connect_timeout_ns: int
 
+    @property
+    def early_ns(self) -> int:
+        """So much earlier a dialler asks along with another link: from then on both are due in one turn. A link that
+        carries something more often than every five eighths of a heartbeat is never asked."""
+        return self.heartbeat_ns * 3 // 8
+
+    def ask_at_ns(self, link: Link) -> int:
+        """When to ask for a sign of life. The dialler does: what it asks and the answer are signs for both ends, which
+        would wake each other twice if both asked. An end that was dialled asks only where nothing came in time."""
+        if link.route is None:
+            return max(link.heard_ns, link.pinged_ns) + self.heartbeat_ns
+        if link.pinged_ns > link.heard_ns:
+            return link.pinged_ns + self.heartbeat_ns // 2
+        return link.heard_ns + self.heartbeat_ns * 5 // 4
+
 
 class Ends:
     """The links of one transport by number, the events of them, and the time as the host told it last.
@@ -214,16 +229,21 @@ class Ends:
             if now_ns - link.heard_ns >= patience.timeout_ns and not link.port.has_backlog:
                 self.break_off(link, f"nothing heard for {(now_ns - link.heard_ns) // 10**6} ms")
                 continue
-            if now_ns - max(link.heard_ns, link.pinged_ns) >= patience.heartbeat_ns:
+            early_ns = patience.early_ns if link.route is None else 0
+            if now_ns >= patience.ask_at_ns(link) - early_ns:
                 link.pinged_ns = now_ns
                 self.say(link, Kind.PING)
-            due_ns = min(due_ns, max(link.heard_ns, link.pinged_ns) + patience.heartbeat_ns)
+            # Whom others ask in time is not woken for each of them to see that they did.
+            look_ns = 0 if link.route is None else now_ns + patience.heartbeat_ns // 2
+            due_ns = min(due_ns, max(look_ns, patience.ask_at_ns(link)))
+            if not link.port.has_backlog:
+                due_ns = min(due_ns, link.heard_ns + patience.timeout_ns)
         return due_ns
 
     def _is_unfinished(self, link: Link) -> bool:
         """Whether ZeroMQ gathers parts without end: what it takes in and does not hand out has no other bound (T10).
-        Only a link that has missed an answer to a ping is looked at: of the others something whole was heard."""
-        if self.now_ns - link.heard_ns < 2 * self._patience.heartbeat_ns:
+        Only a link that is quiet is looked at: of the others something whole was heard."""
+        if self.now_ns - link.heard_ns < self._patience.heartbeat_ns:
             return False
         swallowed = swallowed_bytes(link.descriptor)
         if link.heard_ns != link.swallowed_ns or link.port.has_backlog or swallowed < link.swallowed_bytes:

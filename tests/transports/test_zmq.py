@@ -7,6 +7,7 @@ import gc
 import os
 import random
 import resource
+import select
 import signal
 import socket
 import struct
@@ -499,7 +500,7 @@ def test_an_idle_link_stays_up(arena: Arena) -> None:
         assert isinstance(node.transport, ZmqTransport)
         transports.append(node.transport)
         # Each looks again within a heartbeat, however long the dialling might have taken.
-        assert (node.transport.deadline_ns() or 0) <= time.monotonic_ns() + 100 * MILLISECOND
+        assert (node.transport.deadline_ns() or 0) <= time.monotonic_ns() + 250 * MILLISECOND
     now_ns = time.monotonic_ns()
 
     def have_heard() -> bool:
@@ -510,8 +511,122 @@ def test_an_idle_link_stays_up(arena: Arena) -> None:
         return all(link.heard_ns == now_ns for each in transports for link in each._links.values())
 
     for _ in range(80):
-        now_ns += 100 * MILLISECOND
+        now_ns += (
+            250 * MILLISECOND
+        )  # Even where the dialler's answer is on its way still, the listener asks by now.
         run_often(arena, [], have_heard)
+
+
+class Quiet(TcpArena):
+    """Nodes on which nothing happens, in a time that goes on when all that was sent has arrived. Counts what that
+    costs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.time_ns = 10**12
+        self.give_up_ns = time.monotonic_ns() + PATIENCE_NS
+        self.turns: dict[str, int] = {}  # By node: those that its time asked for.
+        self.pings: dict[str, int] = {}
+
+    def now_ns(self) -> int:
+        return self.time_ns
+
+    def wait(self, transports: list[Any]) -> None:
+        """Everything that is on its way comes at once; whoever is due anyhow waits for the next `pass_time`."""
+        poll = select.poll()
+        for transport in transports:
+            transport.deadline_ns()
+            for fileno in transport.filenos():
+                poll.register(fileno, select.POLLIN)
+        poll.poll(1)
+        assert time.monotonic_ns() < self.give_up_ns, "what was sent does not arrive"
+
+    def pass_time(self, nodes: list[Node], until_ns: int) -> None:
+        links = {node.node_id: node.transport._links for node in nodes}  # type: ignore[attr-defined]
+        everywhere = [link for each in links.values() for link in each.values()]
+        while True:
+            self.run(nodes, lambda: all(link.heard_ns >= link.pinged_ns for link in everywhere))
+            due = {node.node_id: node.transport.deadline_ns() for node in nodes}
+            self.time_ns = min(each for each in due.values() if each is not None)
+            if self.time_ns >= until_ns:
+                return
+            for node in nodes:
+                due_ns = due[node.node_id]
+                if due_ns is not None and due_ns <= self.time_ns:
+                    node.events += node.transport.receive(self.time_ns)
+                    asked = [link.pinged_ns for link in links[node.node_id].values()]
+                    self.turns[node.node_id] = self.turns.get(node.node_id, 0) + 1
+                    self.pings[node.node_id] = self.pings.get(node.node_id, 0) + asked.count(self.time_ns)
+
+
+def test_quiet_links_are_asked_together_and_by_one_end_alone() -> None:
+    """What links cost on which nothing happens: however their beginnings lie, a heartbeat is one turn of who dialled
+    them and one question a link, and the other ends ask nothing."""
+    arena = Quiet()
+    try:
+        a = arena.node("a")
+        listeners = [arena.node(f"b{number}") for number in range(4)]
+        nodes = [a, *listeners]
+        for listener in listeners:
+            a.transport.connect(listener.transport.listen(ANYWHERE))
+            count = len(a.ups()) + 1
+            arena.run(nodes, lambda count=count: len(a.ups()) == count)
+            arena.pass_time(nodes, arena.time_ns + 41 * MILLISECOND)
+        arena.pass_time(nodes, arena.time_ns + 1_000 * MILLISECOND)
+        arena.turns, arena.pings = {}, {}
+        arena.pass_time(nodes, arena.time_ns + 4_000 * MILLISECOND)
+        assert not a.downs()
+        assert arena.turns["a"] <= 21
+        assert arena.pings == {"a": 4 * arena.turns["a"], **{f"b{number}": 0 for number in range(4)}}
+        # They look whether they were asked in time.
+        assert all(arena.turns[node.node_id] <= 21 for node in nodes)
+    finally:
+        arena.close()
+
+
+def test_who_is_asked_by_many_wakes_twice_a_heartbeat_at_most() -> None:
+    """What it costs to be asked in time: not one turn for each link, to see that."""
+    arena = Quiet()
+    try:
+        b = arena.node("b")
+        endpoint = b.transport.listen(ANYWHERE)
+        nodes = [b]
+        for number in range(6):
+            nodes.append(arena.node(f"a{number}"))
+            nodes[-1].transport.connect(endpoint)
+            arena.run(nodes, lambda: len(b.ups()) == len(nodes) - 1 and all(each.ups() for each in nodes))
+            arena.pass_time(nodes, arena.time_ns + 31 * MILLISECOND)
+        arena.turns, arena.pings = {}, {}
+        arena.pass_time(nodes, arena.time_ns + 4_000 * MILLISECOND)
+        assert not b.downs()
+        assert arena.pings.pop("b") == 0
+        assert len(arena.pings) == 6 and set(arena.pings.values()) <= {19, 20, 21}
+        assert arena.turns["b"] <= 41
+    finally:
+        arena.close()
+
+
+def test_an_end_that_was_dialled_asks_where_the_dialler_does_not() -> None:
+    """A dialler that stands still is noticed after `timeout_ns`, as one that was asked all the time."""
+    arena = Quiet()
+    try:
+        a, b = arena.node("a"), arena.node("b")
+        a.transport.connect(b.transport.listen(ANYWHERE))
+        arena.run([a, b], lambda: bool(a.ups() and b.ups()))
+        transport: Any = b.transport
+        (link,) = transport._links.values()
+        began_ns, asked = arena.time_ns, list[int]()
+        b.events += transport.receive(began_ns)
+        while not b.downs():
+            arena.time_ns = transport.deadline_ns()
+            b.events += transport.receive(arena.time_ns)
+            if link.pinged_ns == arena.time_ns:
+                asked.append((arena.time_ns - began_ns) // MILLISECOND)
+        assert asked[:3] == [250, 350, 450]
+        assert arena.time_ns == began_ns + 2_000 * MILLISECOND
+        assert "nothing heard for 2000 ms" in b.reason(b.ups()[0].link)
+    finally:
+        arena.close()
 
 
 def test_a_host_that_was_stopped_does_not_blame_its_peers(arena: Arena) -> None:
