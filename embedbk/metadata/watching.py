@@ -61,6 +61,10 @@ class Watching:
     def __init__(self) -> None:
         self.requests: list[StreamRequest] = []  # For the client to take and send, in this order.
         self._watches: dict[Token, FollowedPrefix] = {}
+        # Those of them that may lag, and those that are listed again later. A client with very many open handles has as
+        # many watches, and is asked for its deadline in each turn: no step goes through all of them.
+        self._may_lag: dict[Token, FollowedPrefix] = {}
+        self._put_off: dict[Token, FollowedPrefix] = {}
         self._streams: dict[int, FollowedPrefix] = {}  # By watch id, on the present links.
         self._stream_count = 0
         self._follower = FollowerLink()
@@ -68,7 +72,7 @@ class Watching:
 
     @property
     def deadline_ns(self) -> int | None:
-        deadlines = [watch.retry_ns for watch in self._watches.values() if watch.retry_ns is not None]
+        deadlines = [watch.retry_ns for watch in self._put_off.values() if watch.retry_ns is not None]
         if (follower_ns := self._follower.deadline_ns) is not None:
             deadlines.append(follower_ns)
         return min(deadlines, default=None)
@@ -91,26 +95,32 @@ class Watching:
         assert event.token not in self._watches, f"watch {event.token!r} exists"
         watch = FollowedPrefix(event.token, event.prefix, event.may_lag)
         self._watches[event.token] = watch
+        if watch.may_lag:
+            self._may_lag[event.token] = watch
         self._list_again(watch)
 
     def cancel(self, event: WatchCancelled, effects: WatchEffects) -> None:
         watch = self._watches.pop(event.token, None)
         if watch is not None:
+            self._may_lag.pop(event.token, None)
+            self._put_off.pop(event.token, None)
             self._end_stream(watch, effects)
 
     def cancel_all(self) -> list[Token]:
         """The client closes, or is refused: no watch shows anything any more. Returns those that there were."""
         tokens = list(self._watches)
-        self._watches.clear()
+        for watches in (self._watches, self._may_lag, self._put_off):
+            watches.clear()
         self._streams.clear()
         self.requests.clear()
         return tokens
 
     def tick(self, now_ns: int) -> None:
         """Watches that the quorum refused or could not list are listed again when their time has come."""
-        for watch in self._watches.values():
+        for watch in list(self._put_off.values()):
             if watch.retry_ns is not None and now_ns >= watch.retry_ns:
                 watch.retry_ns = None
+                del self._put_off[watch.token]
                 self._list_again(watch)
 
     # --- The session's link ------------------------------------------------------------------------------
@@ -140,6 +150,7 @@ class Watching:
             if isinstance(result, Refusal):
                 del self._streams[watch.watch_id]
                 watch.put_off(now_ns)
+                self._put_off[watch.token] = watch
                 effects.append(WatchPutOff(watch.token, result.text))
             else:
                 watch.retry_wait_ns = RETRY_NS_MIN
@@ -149,6 +160,7 @@ class Watching:
             else:
                 watch.listing = None
                 watch.retry_ns = now_ns + watch.retry_wait_ns
+                self._put_off[watch.token] = watch
 
     def take_events(self, events: WatchEvents, now_ns: int, effects: WatchEffects) -> None:
         watch = self._streams.get(events.watch_id)
@@ -209,14 +221,13 @@ class Watching:
         """
         if not self._watches and not self._uses_follower and self._follower.is_idle:
             return  # No stream may lag, and there is no follower to leave.
-        lagging = [watch for watch in self._watches.values() if watch.may_lag]
-        is_wanted = bool(seeker.given and lagging) and not has_ended
+        is_wanted = bool(seeker.given and self._may_lag) and not has_ended
         members = seeker.learnt if is_wanted else ()
         self._follower.seek(now_ns, members, seeker.at, session, effects)
         if self._uses_follower == self._follower.is_up:
             return
         self._uses_follower = self._follower.is_up
-        for watch in lagging:
+        for watch in self._may_lag.values():
             self._end_stream(watch, effects)
             if session or self._uses_follower:
                 self._follow(watch, now_ns, effects)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from embedbk.codec.metadata_messages import (
@@ -53,6 +56,7 @@ from embedbk.metadata.vocabulary import (
     Requested,
     RequestReceived,
     Send,
+    Tick,
     WatchRequested,
 )
 from embedbk.metadata.watches import MARKS_MAX
@@ -933,3 +937,37 @@ def test_a_stream_that_is_refused_is_asked_for_less_and_less(monkeypatch: pytest
     world.advance(31 * SECOND)
     world.do(peer, put("/k/b"))
     assert sorted(other.views["/k/"]) == ["/k/a", "/k/b"]
+
+
+def lines_of(call: Callable[[], object]) -> int:
+    """How many lines a call runs, each pass of a loop counted."""
+    lines = 0
+
+    def trace(_frame: object, event: str, _what: object) -> object:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    finally:
+        sys.settrace(before)
+    return lines
+
+
+def test_what_a_turn_costs_does_not_grow_with_what_is_followed() -> None:
+    """A client has a watch for each ledger that it reads and that is open: its turns are no longer for that."""
+    costs = []
+    for count in (3, 300):
+        world = World()
+        peer = world.peer("a")
+        for number in range(count):
+            world.watch(peer, f"/{number:03}/")
+        world.settle()
+        core, now_ns = peer.client, world.now_ns
+        costs.append(lines_of(lambda core=core, now_ns=now_ns: (core.step(Tick(now_ns)), core.deadline_ns)))
+        event = MessageReceived(now_ns, WatchEvents(core.session, 1, 0, [], False, 0))
+        costs.append(lines_of(lambda core=core, event=event: core.step(event)))
+    assert costs[:2] == costs[2:]

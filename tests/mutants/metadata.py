@@ -708,6 +708,19 @@ MUTANTS = (
         (_WATCHES + "a_page_of_a_list_before_is_nobodys",),
     ),
     Mutant(
+        "a-watch-that-was-refused-is-forgotten",
+        "METADATA.md",
+        "a stream for which the quorum had no room is not among those that are asked for again",
+        (
+            (
+                _WATCHING,
+                "                watch.put_off(now_ns)\n                self._put_off[watch.token] = watch\n",
+                "                watch.put_off(now_ns)\n",
+            ),
+        ),
+        (_WATCHES + "a_stream_that_is_refused_is_asked_for_less_and_less",),
+    ),
+    Mutant(
         "the-stream-begins-behind-the-list",
         "METADATA.md",
         "a watch asks for its stream when its list is whole: a long one is forgotten by then",
