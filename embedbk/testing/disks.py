@@ -35,6 +35,9 @@ from embedbk.metadata.catalog import Catalog
 from embedbk.metadata.limits import Limits
 from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.storage.bookie_storage import BookieStorage
+from embedbk.storage.checking import check_bookie
+from embedbk.storage.entry_log_reader import Whose
+from embedbk.storage.findings import Findings
 from embedbk.storage.journal_reader import file_name
 from embedbk.storage.kept_metadata import KeptMetadata, kept_in
 from embedbk.storage.member_notes import Used
@@ -362,6 +365,16 @@ class NativeDisk:
             if all(end <= last for end, last in zip(ends, replayed, strict=True)):
                 survived = token
         return survived
+
+    def found_by_a_check(self) -> list[str]:
+        """What the offline verifier takes for damage in what a power cut would leave now."""
+        files, findings = self._disk.files(), Findings()
+        journals, entries = (
+            [PictureDirectory(place, files) for place in self._places(kind)]
+            for kind in ("journal", "entries")
+        )
+        check_bookie(journals, entries, Whose(self._cluster_token, self.incarnation), findings)
+        return [str(each) for each in findings.found if each.is_damage]
 
     def _places(self, kind: str) -> list[str]:
         more = [f"/{self._name}/{kind}-{number}" for number in range(2, self._devices + 1)]

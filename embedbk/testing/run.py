@@ -27,6 +27,7 @@ from embedbk.testing.actors import Steps, Until
 from embedbk.testing.aftermath import aftermath
 from embedbk.testing.askers import Askers
 from embedbk.testing.bounders import begin_bounding
+from embedbk.testing.checkers import disks_are_whole, logs_fit
 from embedbk.testing.clocks import Clock
 from embedbk.testing.drainers import Drainers
 from embedbk.testing.healers import Healers
@@ -40,7 +41,6 @@ from embedbk.testing.liveness import (
     tells_its_last,
     waits_for_no_slow_seat,
 )
-from embedbk.testing.log_checkers import logs_fit
 from embedbk.testing.member_names import member_names
 from embedbk.testing.members import HASTY_BASE
 from embedbk.testing.members_liveness import (
@@ -323,6 +323,7 @@ def _liveness(
     lists_are_fresh(world)
     if _is_drawn(plan, "check of all logs"):
         logs_fit(world)
+    disks_are_whole(world)
     if plan.members > 1:
         agree_at_last(world)
     if not refusals:  # Else some ledger is not closed, as so many lost disks allow.

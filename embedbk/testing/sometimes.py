@@ -63,6 +63,7 @@ SOMETIMES = {
     "drain refused": "a bookie was to be drained, and of some ledger nobody else could take the copies",
     "drained bookie empty": "no ledger named a drained bookie any more",
     "drained seat given away": "a writer gave a seat of a drained bookie, which had not failed, to another",
+    "disk checked": "an operator's check of a bookie's disk that nobody harmed found no damage",
     "disk doubted": "an owner said at a start that something may be lost",
     "empty ledger left its log": "a takeover took a ledger without an entry off its log's list, to be deleted",
     "ensemble change confirmed": "entries of a changed ensemble were acknowledged",

@@ -6,18 +6,28 @@ from typing import Any
 
 import pytest
 
-from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState
+from embedbk.codec.ledger_metadata import (
+    METADATA_VERSION,
+    Fragment,
+    LedgerMetadata,
+    LedgerState,
+    log_key_path,
+)
+from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.config import Quorum
 from embedbk.core.lac_reader import LacRead
 from embedbk.core.vocabulary import Started
 from embedbk.testing import faults, network_faults, process_faults
+from embedbk.testing.checkers import disks_are_whole, logs_fit
 from embedbk.testing.clocks import SECOND
 from embedbk.testing.liveness import (
     AT_BOUND_NS,
     BELOW_BOUND_NS,
     QuietReaders,
     keeps_acknowledging,
+    lists_are_fresh,
     nothing_is_held,
+    tells_its_last,
     waits_for_no_slow_seat,
 )
 from embedbk.testing.plan import Step
@@ -93,6 +103,80 @@ def test_a_writer_that_waits_for_a_slow_seat_is_found(kept_frames: int) -> None:
     world.spawn("l15", waits_for_no_slow_seat(world, "l15", Quorum(3, 3, 2)))
     with pytest.raises(Violation, match="L15"):
         world.run_for(400 * SECOND)
+    world.close()
+
+
+@pytest.mark.parametrize("quorum", [Quorum(3, 3, 2), Quorum(5, 3, 1), Quorum(1, 1, 1)], ids=str)
+@pytest.mark.parametrize("is_native", [False, True])
+def test_the_bookies_of_an_idle_writer_know_its_lac(quorum: Quorum, is_native: bool) -> None:
+    """L18, P6.2: power went at all of them."""
+    for seed in range(4):
+        world = World(seed, bookies=quorum.ensemble_size, is_native=is_native)
+        world.start_client("l18")
+        actor = world.spawn("l18", tells_its_last(world, "l18", quorum, process_faults.restart))
+        assert world.run_until(lambda actor=actor: actor.is_over, 400 * SECOND)  # type: ignore[misc]
+        assert actor.error is None and world.sometimes["LAC known behind a power cut"] == 1
+        world.close()
+
+
+def test_a_lac_that_is_never_known_is_found() -> None:
+    """L18: no bookie gets it, by whatever message."""
+    world = World(7, bookies=3)
+    for kind in ("ExplicitLacRequest", "ExplicitLacs", "LacHints"):
+        world.network.add_rule(network_faults.rule_for(DROP, kind=kind, sender="l18"))
+    world.start_client("l18")
+    world.spawn("l18", tells_its_last(world, "l18", Quorum(3, 3, 2), process_faults.restart))
+    with pytest.raises(Violation, match=r"L18: ledger 1: .*b2.* not told of entry 2"):
+        world.run_for(400 * SECOND)
+    world.close()
+
+
+def test_a_list_of_bookies_that_stays_as_it_was_is_found() -> None:
+    """L19: a client closes, and is asked nothing more."""
+    world = World(7, bookies=3)
+    world.start_client("c1")
+    node = world.nodes["c1"]
+    assert world.run_until(lambda: len(node.listed.registrations) == 3, 2 * SECOND)
+    lists_are_fresh(world)
+    node.listed.registrations.pop("b2")
+    with pytest.raises(Violation, match=r"L19: .*c1 lists b1 b3"):
+        lists_are_fresh(world)
+    node.metadata.close(world.now_of("c1"))
+    lists_are_fresh(world)
+    world.close()
+
+
+def test_a_log_that_does_not_fit_is_found() -> None:
+    """L20: what an operator's check would say."""
+    world = World(7, bookies=3)
+    world.start_client("c1")
+    assert world.run_until(lambda: world.nodes["c1"].is_ready, SECOND)
+    logs_fit(world)
+    world.crash("l20")
+    world.nodes["c1"].metadata.request(
+        world.now_of("c1"), Txn([], [Put(log_key_path("odd"), b"no list")]), lambda now_ns, result: None
+    )
+    world.wake("c1")
+    world.run_for(SECOND)
+    with pytest.raises(Violation, match="L20: log odd: "):
+        logs_fit(world)
+    world.close()
+
+
+def test_damage_that_nobody_did_is_found() -> None:
+    """I42: a byte of a disk changes, and no fault of the world changed it."""
+    world = World(7, bookies=1, is_native=True)
+    actor = begun(world, Quorum(1, 1, 1))
+    assert world.run_until(lambda: actor.is_over, 400 * SECOND) and actor.error is None
+    world.run_for(SECOND)
+    disks_are_whole(world)
+    disk = world.disks["b1"]._disk
+    (path,) = [path for path in disk.files() if "/journal-" in path]
+    content = bytearray(disk.read(path))
+    content[4096 + 100] ^= 1
+    disk.put(path, bytes(content))
+    with pytest.raises(Violation, match="I42: a check of b1 finds damage"):
+        disks_are_whole(world)
     world.close()
 
 

@@ -22,6 +22,7 @@ _RARE = {
     "append went on behind a bound",
     "avoided bookie seated",
     "bound let go of a cursor",
+    "disk checked",  # In worlds with disks in C only.
     "read told to wait",
     "truncated ledgers put back",
     "end named for a ledger",
