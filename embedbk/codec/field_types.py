@@ -25,7 +25,8 @@ __all__ = [
 
 ENDPOINTS_MAX = 64  # In one answer: those of all members of a cluster.
 
-METADATA_VERSION = 1  # Of the metadata of ledgers, and of the lists of logs.
+# The metadata of ledgers and the lists of logs have this version.
+METADATA_VERSION = 1
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 RandomBytes = Annotated[bytes, msgspec.Meta(max_length=64)]  # A token, nonce or digest, kept in small notes.

@@ -21,22 +21,26 @@ from embedbk.ids import Member
 __all__ = ["GIVEN_UP_NS", "LACS_MAX", "PAUSE_NS_MAX", "PAUSE_NS_MIN", "LacRetelling"]
 
 _SECOND = 1_000_000_000
-PAUSE_NS_MIN = 50_000_000  # Before they are told the first time; doubles while the bookie takes none.
+# A pause comes before the first message, and doubles while the bookie takes nothing.
+PAUSE_NS_MIN = 50_000_000
 PAUSE_NS_MAX = 5 * _SECOND
-# A bookie that took none for so long has lost its seats in open ledgers (P4.1), or keeps ledgers in limbo.
+# A bookie that took nothing for so long has lost its seats in open ledgers (P4.1), or keeps ledgers in limbo.
 GIVEN_UP_NS = 600 * _SECOND
-LACS_MAX = 4096  # Of as many ledgers at a time; of more, the newest.
-ASKED_MAX = 64  # Requests without an answer.
-# The bookie cannot tell now, or not yet; any other answer is final.
+# The core keeps the LACs of so many ledgers at a time; if there are more, the oldest are forgotten.
+LACS_MAX = 4096
+# So many requests may be without an answer.
+ASKED_MAX = 64
+# These statuses say that the bookie cannot tell yet; any other answer is final.
 _LATER = {Status.BUSY, Status.UNKNOWN, Status.IN_LIMBO}
 
 
 class LacRetelling(Machine):
-    """What one bookie is told again. Ends when nothing is left, or when the bookie is given up."""
+    """The LACs that one bookie is told again. The core rests when nothing is left; it ends when another disk has the
+    bookie's place."""
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self.lacs: dict[int, ExplicitLacRequest] = {}  # By ledger.
+        self.lacs: dict[int, ExplicitLacRequest] = {}  # Keys are ledger ids.
         self.asked: dict[int, int] = {}  # Ledger -> the LAC that was sent and is not answered.
         self.pause_ns = PAUSE_NS_MIN
         self.due_ns: int | None = None
@@ -47,8 +51,7 @@ class LacRetelling(Machine):
         return self.due_ns
 
     def _on_doubt(self, event: LacsInDoubt) -> list[Effect]:
-        if not self.lacs:
-            self.given_up_ns = event.now_ns + GIVEN_UP_NS
+        self.given_up_ns = event.now_ns + GIVEN_UP_NS
         for lac in event.lacs:
             known = self.lacs.pop(lac.ledger_id, None)
             self.lacs[lac.ledger_id] = lac if known is None or lac.lac > known.lac else known
@@ -61,15 +64,13 @@ class LacRetelling(Machine):
     def _on_tick(self, event: Tick) -> list[Effect]:
         if self.due_ns is None or event.now_ns < self.due_ns:
             return []
-        if event.now_ns >= self.given_up_ns:
-            return [Ended()]
         self.due_ns = None
-        return self._go_on(event.now_ns)
+        if event.now_ns >= self.given_up_ns:
+            self.lacs.clear()
+        return self._go_on()
 
-    def _go_on(self, now_ns: int) -> list[Effect]:
+    def _go_on(self) -> list[Effect]:
         """Ask on, as far as the bound allows; not before the pause is over, where there is one."""
-        if not self.lacs:
-            return [Ended()]
         effects: list[Effect] = []
         for ledger_id, lac in self.lacs.items():
             if self.due_ns is not None or len(self.asked) >= ASKED_MAX:
@@ -91,7 +92,7 @@ class LacRetelling(Machine):
         known = self.lacs.get(ledger_id)
         if known is not None and known.lac <= told:
             del self.lacs[ledger_id]
-        return self._go_on(event.now_ns)
+        return self._go_on()
 
     def _on_failed(self, event: SendFailed) -> list[Effect]:
         self.asked.pop(event.tag[1], None)

@@ -192,7 +192,8 @@ class BookieNode:
         self.on_failed: Callable[[], None] = lambda: None  # Called when that is known.
         self.is_leaving = False  # It stops: no add is taken any more.
         self._was_registered = False  # As it was logged last.
-        self._level = LEVEL_FIRST  # Of the cluster, as its storage knows it.
+        # The storage was told that the cluster has this level.
+        self._level = LEVEL_FIRST
         self.scrub = scrub or ScrubPace(bookie_id, storage, 0)
         self.rebuild = rebuild or RebuildPace(bookie_id, storage)
         self.waiting = WaitingRequests(self.has_room, waiting_bytes_max)

@@ -23,17 +23,17 @@ SECOND = 1_000_000_000
 # A link that dies so long after the last LAC lost none: its end is noticed within seconds (TRANSPORTS.md), and a bookie
 # whose journal stands still for longer has failed (P7.8).
 KEPT_NS = 30 * SECOND
-STARTS_NS = (
-    60 * SECOND
-)  # A bookie to which the link was lost may start for so long, and take no LAC meanwhile.
+# A bookie to which the link was lost may start for so long, and takes no LAC meanwhile.
+STARTS_NS = 60 * SECOND
 
 
 @dataclass(slots=True)
 class _Kept:
-    """What one bookie was told."""
+    """What one bookie was told, and when a writer told it the last of that."""
 
-    told_ns: int  # The last time.
-    lacs: dict[int, ExplicitLacRequest] = field(default_factory=dict)  # By ledger, the newest last.
+    told_ns: int
+    # Keys are ledger ids; the newest LAC stands last.
+    lacs: dict[int, ExplicitLacRequest] = field(default_factory=dict)
 
 
 class KeptLacs:

@@ -41,7 +41,7 @@ SLOW_APPENDS = 128
 # The time of an ack quorum in a calm network, with a sync of its disks; and the wait at the bound besides.
 BELOW_BOUND_NS = 15 * MS
 AT_BOUND_NS = BELOW_BOUND_NS + 300 * MS
-# A bookie's start, and the longest pause before it is told again (core/lac_retelling.py).
+# A bookie starts, and the longest pause before it is told again ends, within this time (core/lac_retelling.py).
 LAST_NS = 20 * SECOND
 # A bookie that goes leaves the list when its session ends.
 LIST_NS = 60 * SECOND

@@ -953,4 +953,20 @@ MUTANTS = (
         ),
         ("tests/rules/test_p6_retelling.py::test_a_newer_lac_takes_the_place_of_the_one_before",),
     ),
+    Mutant(
+        "a-bookie-is-given-up-with-what-it-was-just-told",
+        "P6.2 P4.1",
+        "a bookie without a substitute is away for long, and its newest LAC is forgotten with the oldest",
+        (
+            (
+                "embedbk/core/lac_retelling.py",
+                "        self.given_up_ns = event.now_ns + GIVEN_UP_NS\n        for lac in",
+                (
+                    "        if not self.lacs:\n"
+                    "            self.given_up_ns = event.now_ns + GIVEN_UP_NS\n        for lac in"
+                ),
+            ),
+        ),
+        ("tests/rules/test_p6_retelling.py::test_a_bookie_is_not_given_up_beside_a_fresh_doubt",),
+    ),
 )

@@ -51,6 +51,10 @@ def answer(core: LacRetelling, now_ns: int, send: Send, status: Status = Status.
     return core.step(Answered(now_ns, send.tag, send.member, control))
 
 
+def is_at_rest(core: LacRetelling) -> bool:
+    return not core.lacs and not core.asked and core.deadline_ns is None
+
+
 def test_each_is_told_until_it_is_answered() -> None:
     """P6.2: a LAC that was lost, or refused by a bookie that starts, is told again, with an answer."""
     core = LacRetelling(B1)
@@ -66,7 +70,8 @@ def test_each_is_told_until_it_is_answered() -> None:
     now_ns, effects = tick(core)
     (again,) = sent(effects)
     assert again.control == first.control
-    assert answer(core, now_ns, again) == [Ended()]
+    assert answer(core, now_ns, again) == []
+    assert is_at_rest(core)
 
 
 @pytest.mark.parametrize("status", [Status.BUSY, Status.UNKNOWN, Status.IN_LIMBO])
@@ -95,7 +100,8 @@ def test_what_will_never_be_taken_is_not_told_again(status: Status) -> None:
     doubt(core, SECOND, lac(1))
     now_ns, (send,) = tick(core)
     assert isinstance(send, Send)
-    assert answer(core, now_ns, send, status) == [Ended()]
+    assert answer(core, now_ns, send, status) == []
+    assert is_at_rest(core)
 
 
 def test_another_disk_is_told_nothing() -> None:
@@ -123,7 +129,8 @@ def test_a_newer_lac_takes_the_place_of_the_one_before() -> None:
     assert core.deadline_ns is None
     (new,) = sent(answer(core, now_ns, old))
     assert isinstance(new.control, ExplicitLacRequest) and new.control.lac == 9
-    assert answer(core, now_ns, new) == [Ended()]
+    assert answer(core, now_ns, new) == []
+    assert is_at_rest(core)
 
 
 def test_the_pause_grows_while_nothing_is_taken_until_the_bookie_is_given_up() -> None:
@@ -132,13 +139,41 @@ def test_the_pause_grows_while_nothing_is_taken_until_the_bookie_is_given_up() -
     doubt(core, SECOND, lac(1))
     while True:
         now_ns, effects = tick(core)
-        if effects == [Ended()]:
+        if not effects:
             break
         core.step(SendFailed(now_ns, sent(effects)[0].tag, B1, "not registered"))
         assert core.deadline_ns is not None
         pauses.append(core.deadline_ns - now_ns)
     assert pauses[:3] == [PAUSE_NS_MIN, 2 * PAUSE_NS_MIN, 4 * PAUSE_NS_MIN] and max(pauses) == PAUSE_NS_MAX
     assert SECOND + GIVEN_UP_NS <= now_ns <= SECOND + GIVEN_UP_NS + PAUSE_NS_MAX
+    assert is_at_rest(core)
+
+
+def test_a_bookie_is_not_given_up_beside_a_fresh_doubt() -> None:
+    """P6.2, P4.1: a writer without another bookie keeps its seat, and goes on telling it."""
+    core = LacRetelling(B1)
+    doubt(core, SECOND, lac(1))
+    now_ns = SECOND
+    while now_ns < SECOND + GIVEN_UP_NS - 2 * PAUSE_NS_MAX:
+        now_ns, effects = tick(core)
+        core.step(SendFailed(now_ns, sent(effects)[0].tag, B1, "not registered"))
+    doubt(core, now_ns, lac(2))
+    while now_ns < SECOND + GIVEN_UP_NS + PAUSE_NS_MAX:
+        now_ns, effects = tick(core)
+        for send in sent(effects):
+            core.step(SendFailed(now_ns, send.tag, B1, "not registered"))
+    assert set(core.lacs) == {1, 2}
+
+
+def test_what_comes_to_be_in_doubt_in_the_turn_of_the_last_answer_is_told() -> None:
+    """P6.2: an answer and the end of its link come in one turn, and a LAC was told in between."""
+    core = LacRetelling(B1)
+    doubt(core, SECOND, lac(1))
+    now_ns, effects = tick(core)
+    assert answer(core, now_ns, sent(effects)[0]) == []
+    doubt(core, now_ns, lac(2))
+    now_ns, effects = tick(core)
+    assert [each.tag for each in sent(effects)] == [("lac again", 2)]
 
 
 def test_one_that_is_taken_ends_the_growth() -> None:
@@ -167,12 +202,9 @@ def test_so_many_are_asked_at_a_time_and_all_in_the_end() -> None:
         send = under_way.pop()
         assert isinstance(send.control, ExplicitLacRequest)
         told.add(send.control.ledger_id)
-        effects = answer(core, now_ns, send)
-        if effects == [Ended()]:
-            break
-        under_way += sent(effects)
+        under_way += sent(answer(core, now_ns, send))
         assert len(under_way) <= ASKED_MAX
-    assert told == set(range(3 * ASKED_MAX)) and effects == [Ended()]
+    assert told == set(range(3 * ASKED_MAX)) and is_at_rest(core)
 
 
 def test_of_very_many_ledgers_the_newest_are_told() -> None:
