@@ -28,7 +28,8 @@ from embedbk.metadata.commands import StartMember, encode_command
 from embedbk.metadata.loading import load_in_slices
 from embedbk.metadata.raft_vocabulary import Entry, Persist
 from embedbk.storage.file_in_pieces import SYNC_BYTES
-from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY, read_header, read_pieces
 

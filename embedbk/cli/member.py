@@ -87,7 +87,7 @@ def run_member(
     """
     from embedbk.client.entering import announcing_of, note_endpoints, others_of
     from embedbk.host.metadata_node import MetadataNode
-    from embedbk.storage.metadata_store import open_metadata_store
+    from embedbk.storage.metadata_opening import open_metadata_store
 
     file_bytes = max(options.journal_file_bytes, _FILE_BYTES_MIN)
     new_identity, listen = _new_identity(options, serving, listen, seeds, transport_of)

@@ -3,7 +3,7 @@
 Decides it the same way for `embedbk.open`, `Cluster` and the peer commands, before anything is made. A device that is
 not mounted looks like an empty directory, or like one whose parent is missing: parents are never made, and with
 create=False nothing new is made at all. What a directory with something in it holds, and whose it is, is judged where
-it is opened (embedded.py, storage/identity.py, storage/metadata_store.py).
+it is opened (embedded.py, storage/identity.py, storage/metadata_opening.py).
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ from embedbk.quorum import listened_at
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.identity import hold_directory
 from embedbk.storage.layout import Layout
-from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.native import self_test
 from embedbk.storage.noted import replace_durably
 from embedbk.transports import open_transport

@@ -29,6 +29,7 @@ from embedbk.codec.log_list import Begun, LogList, decode_log_list, encode_log_l
 from embedbk.codec.log_settings import Compression
 from embedbk.codec.metadata_messages import Compare, Get, Value
 from embedbk.config import METADATA_VALUE_BYTES_MAX, Quorum
+from embedbk.core.dropping import Dropping
 from embedbk.core.end_recording import EndRecord
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogMoved, LogTakeover
@@ -37,7 +38,6 @@ from embedbk.core.log_paging import last_position, recorded_bytes
 from embedbk.core.log_replacing import LogReplacing
 from embedbk.core.log_rolling import LogPreparing, LogRecording
 from embedbk.core.log_splicing import LogSplicing, Splice, Spliced
-from embedbk.core.truncating import Dropping
 from embedbk.core.writer_options import WriterOptions
 from embedbk.errors import (
     EmbedbkError,

@@ -28,9 +28,9 @@ from embedbk.codec.log_list import (
 from embedbk.codec.log_pages import LogPage, decode_log_page, encode_log_page, log_page_path
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.codec.tombstone import DELETED_PREFIX, Tombstone, decode_tombstone, tombstone_path
+from embedbk.core.dropping import Dropping
 from embedbk.core.fronting import Front, front_of, with_front
 from embedbk.core.quorum import residues_of, write_set_mask
-from embedbk.core.truncating import Dropping
 from embedbk.errors import MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.ids import Member, Position
 from embedbk.metadata.levels import LEVEL_OF_FRONTS

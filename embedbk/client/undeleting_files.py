@@ -32,8 +32,8 @@ from embedbk.codec.log_list import (
 )
 from embedbk.codec.metadata_messages import ABSENT, Compare, Delete, Put
 from embedbk.codec.tombstone import decode_tombstone, tombstone_path
+from embedbk.core.dropping import Dropping
 from embedbk.core.fronting import Front, front_of
-from embedbk.core.truncating import Dropping
 from embedbk.errors import LockLost, MetadataConflict, NoSuchLedger, StorageError, UsageError
 from embedbk.metadata.claims import lock_path
 from embedbk.metadata.levels import LEVEL_OF_FRONTS

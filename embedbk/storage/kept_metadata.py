@@ -33,7 +33,8 @@ from embedbk.storage.log_use import missing_in
 from embedbk.storage.member_notes import FileNotes
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_log import FIRST_MEMBER, LogFound, MemberIdentity, read_log
-from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.noted import sync_directory
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles

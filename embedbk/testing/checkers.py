@@ -8,7 +8,7 @@ from embedbk.client.log_names import log_names
 from embedbk.errors import NoSuchLedger
 from embedbk.testing.actors import Steps
 from embedbk.testing.clocks import SECOND
-from embedbk.testing.disks import NativeDisk
+from embedbk.testing.native_disk import NativeDisk
 from embedbk.testing.sim_runtime import SimRuntime, awaited
 from embedbk.testing.violation import Violation
 from embedbk.testing.workload import is_ready

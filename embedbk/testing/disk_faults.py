@@ -8,8 +8,8 @@ from typing import Any
 
 from embedbk.testing import scarcity
 from embedbk.testing.bookie_processes import doubt, drop_newest, restore
-from embedbk.testing.disks import OFTEN_FLUSH_BYTES, NativeDisk
 from embedbk.testing.member_names import METADATA
+from embedbk.testing.native_disk import OFTEN_FLUSH_BYTES, NativeDisk
 from embedbk.testing.plan import MS, SECOND, Step
 from embedbk.testing.process_faults import come_back, crash, restart
 from embedbk.testing.world import World

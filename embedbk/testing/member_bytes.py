@@ -22,7 +22,7 @@ from embedbk.storage.journal import Journal
 from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryRecord
-from embedbk.storage.metadata_store import open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
 from embedbk.testing.violation import Violation
 
 __all__ = ["OpenedMember", "open_behind_a_flip", "open_behind_a_tear"]

@@ -18,7 +18,7 @@ from embedbk.client.runtime import Runtime
 from embedbk.client.truncating import pin, truncate, unpin
 from embedbk.client.undeleting import undelete
 from embedbk.codec.log_list import log_truncated_path
-from embedbk.core.truncating import Dropping
+from embedbk.core.dropping import Dropping
 from embedbk.errors import EmbedbkError, NoSuchLedger, NotTruncated, Truncated, UsageError
 from embedbk.ids import Position
 from embedbk.testing.actors import Sleep, Steps, Until

@@ -35,15 +35,17 @@ from embedbk.testing.actors import Actor, Actors, Steps
 from embedbk.testing.bookie_processes import SESSION_MS, run_bookie, tell_started
 from embedbk.testing.clocks import MS, SECOND, TRUE, Clock
 from embedbk.testing.course_watch import CourseWatch
-from embedbk.testing.disks import BookieDisk, MetadataCopy, NativeDisk, TwinDisk
+from embedbk.testing.disks import BookieDisk, MetadataCopy
 from embedbk.testing.impatience import Impatience
 from embedbk.testing.member_directories import CLUSTER_TOKEN
 from embedbk.testing.member_names import member_names
 from embedbk.testing.members import Members
+from embedbk.testing.native_disk import NativeDisk
 from embedbk.testing.near_loops import NearLoops
 from embedbk.testing.observer import Observer
 from embedbk.testing.process_names import bookie_of
 from embedbk.testing.turns import WorldTurns
+from embedbk.testing.twin_disk import TwinDisk
 from embedbk.testing.twins import Twins
 from embedbk.transports.in_flight import SharedBacklog, table_in_c
 from embedbk.transports.sim import SimNetwork

@@ -12,11 +12,11 @@ from embedbk.codec.packer import Packer
 from embedbk.codec.packer_twin import TwinPacker
 from embedbk.codec.packing import Packing
 from embedbk.config import Quorum
+from embedbk.core.dropping import Dropping
 from embedbk.core.lateness import LateTerms
 from embedbk.core.leaving import Leaving
 from embedbk.core.log import LogTakeover
 from embedbk.core.log_listing import NewLedger, TakenOver
-from embedbk.core.truncating import Dropping
 from embedbk.core.writer import Writer
 from embedbk.core.writer_options import WriterOptions
 from embedbk.host.writing import Writing

@@ -21,7 +21,7 @@ from embedbk.client import embedded
 from embedbk.cluster import Cluster
 from embedbk.metadata import catalog
 from embedbk.metadata.history import History
-from embedbk.storage.metadata_store import open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
 from embedbk.storage.snapshot_format import SNAPSHOT_DIRECTORY
 
 HISTORY_CHANGES = 1_000  # Fewer than 2,000 ledgers make, so that it is full at the first look.

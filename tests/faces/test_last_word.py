@@ -8,7 +8,7 @@ import embedbk
 from embedbk.cluster import Cluster
 from embedbk.codec.registration import cookie_path, decode_cookie, registration_path
 from embedbk.host.bookie_node import BookieNode
-from embedbk.storage.metadata_store import open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
 from tests.storage.solo import replayed
 
 

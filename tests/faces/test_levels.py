@@ -20,7 +20,8 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.metadata.levels import LEVEL, LEVEL_FIRST, LEVEL_OF_RUN_DIGESTS
 from embedbk.metadata.limits import Limits
 from embedbk.ports.links import Identity
-from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity
 from embedbk.transports import open_transport
 
 FOREVER_S = 3600.0  # More than a test may take: the error comes at once.

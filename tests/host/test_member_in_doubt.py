@@ -9,7 +9,8 @@ from embedbk.errors import StorageError
 from embedbk.metadata.raft_vocabulary import TransferRequested
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
-from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from tests.host.test_several_members import TOKEN, House, Place, member_of
 from tests.storage.test_metadata_store import FILE_BYTES, SMALL
 

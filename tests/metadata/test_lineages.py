@@ -41,7 +41,8 @@ from embedbk.metadata.levels import LEVEL_OF_LINEAGES
 from embedbk.metadata.loading import load
 from embedbk.metadata.vocabulary import ForgetRequested, Halted, MemberStarted, Reply
 from embedbk.storage.layout import LOSS_FILE
-from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity
 from tests.metadata.test_levels import pieces
 from tests.metadata.test_member import Desk
 

@@ -37,7 +37,8 @@ from embedbk.metadata.levels import LEVEL
 from embedbk.ports.links import Identity, LinkDown, LinkUp, Received
 from embedbk.quorum import Seen
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity
 from embedbk.transports.local import LocalTransport
 
 IDENTITY = MemberIdentity(b"t" * 16, b"i" * 16)

@@ -15,6 +15,7 @@ _WALK = "embedbk/client/log_pages.py"
 
 _JUDGE = "embedbk/core/truncation.py"
 _TRUNCATING = "embedbk/core/truncating.py"
+_DROPPING = "embedbk/core/dropping.py"
 _PINNING = "embedbk/client/truncating.py"
 _OWNING = "embedbk/client/owning.py"
 
@@ -224,7 +225,7 @@ MUTANTS = (
         "truncated ledgers may lose their bytes at once",
         (
             (
-                _TRUNCATING,
+                _DROPPING,
                 "                Put(tombstone_path(ledger_id), encode_tombstone(stone)),\n",
                 "",
             ),
@@ -270,7 +271,7 @@ MUTANTS = (
         "a ledger is deleted because a key names it, whosever it is",
         (
             (
-                _TRUNCATING,
+                _DROPPING,
                 "metadata.is_closed and metadata.custom.get",
                 "metadata.is_closed or metadata.custom.get",
             ),

@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 _UNDELETING = "embedbk/client/undeleting.py"
 _FRONTING = "embedbk/core/fronting.py"
 _TRUNCATION = "embedbk/core/truncation.py"
-_TRUNCATING = "embedbk/core/truncating.py"
+_DROPPING = "embedbk/core/dropping.py"
 _KEEPING = "embedbk/repair/log_keeping.py"
 _KEPT = "tests/repair/test_log_keeping.py::test_"
 _RULES = "tests/rules/test_p8_undeleting.py::test_"
@@ -87,7 +87,7 @@ MUTANTS = (
         "what is left to be deleted behind a crash does not say where it stood",
         (
             (
-                _TRUNCATING,
+                _DROPPING,
                 "LedgersLeft(METADATA_VERSION, ids, (), places)",
                 "LedgersLeft(METADATA_VERSION, ids)",
             ),

@@ -25,9 +25,10 @@ from embedbk.codec.log_pins import LogPins, PinRecord, encode_log_pins, log_pins
 from embedbk.codec.log_settings import AtBound, SettingsRecord, encode_log_settings, log_settings_path
 from embedbk.codec.metadata_messages import Put
 from embedbk.codec.tombstone import decode_tombstone, tombstone_path
+from embedbk.core.dropping import Dropping
 from embedbk.core.log_listing import TakenOver
 from embedbk.core.metadata_words import Transact
-from embedbk.core.truncating import Dropping, LogTruncating, Round
+from embedbk.core.truncating import LogTruncating, Round
 from embedbk.core.truncation import Held, HoldingCursor, Terms, TruncationVerdict, judge, without
 from embedbk.errors import MetadataUnavailable, StorageError
 from tests.rules.test_p8_logs import LOG, listed

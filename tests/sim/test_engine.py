@@ -19,10 +19,11 @@ from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_plan, shrink
 from embedbk.testing.campaign import collect, run_campaign, run_seed, within_cpu
 from embedbk.testing.clocks import Clock
-from embedbk.testing.disks import NativeDisk, TwinDisk
 from embedbk.testing.faults import BEGIN
+from embedbk.testing.native_disk import NativeDisk
 from embedbk.testing.plan import FAULT_KINDS, LATER_KINDS
 from embedbk.testing.run import replay_line
+from embedbk.testing.twin_disk import TwinDisk
 from embedbk.transports.sim_faults import Treatment
 from tests.storage.journal_pages import read_file
 from tests.storage.stored_entries import make_frame

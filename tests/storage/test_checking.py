@@ -20,7 +20,8 @@ from embedbk.storage.journal import Journal
 from embedbk.storage.journal_reader import BLOCK_BYTES
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity
 from embedbk.storage.raw_files import PictureDirectory
 from tests.storage.log_places import places_in
 from tests.storage.small_bookie import INCARNATION, TOKEN, commit, flush, make, open_disk

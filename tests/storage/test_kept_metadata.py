@@ -28,7 +28,8 @@ from embedbk.storage.kept_metadata import (
     why_may_be_lost,
 )
 from embedbk.storage.layout import LOSS_FILE
-from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity
 from embedbk.transports.local import LocalTransport
 
 TOKEN = b"t" * 16

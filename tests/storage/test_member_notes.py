@@ -23,7 +23,8 @@ from embedbk.storage.findings import Findings
 from embedbk.storage.layout import LOSS_FILE
 from embedbk.storage.member_notes import MEMBER_FILE, FileNotes, MemoryNotes, Used, what_is_missing
 from embedbk.storage.memory_journal import MemoryJournal
-from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.raw_files import DiskDirectory
 from embedbk.transports.local import LocalTransport
 from tests.storage.journal_pages import read_file

@@ -18,7 +18,8 @@ from embedbk.storage.member_notes import MemoryNotes
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal
 from embedbk.storage.metadata_log import KIND_STEP
-from embedbk.storage.metadata_store import MemberIdentity, MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity, MetadataStore
 from embedbk.storage.snapshot_files import SnapshotFiles
 from tests.storage.solo import append, begin_snapshot, replayed
 

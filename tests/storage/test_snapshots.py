@@ -23,7 +23,8 @@ from embedbk.storage.member_notes import MEMBER_FILE
 from embedbk.storage.memory_disk import MemoryDisk
 from embedbk.storage.memory_journal import MemoryJournal, MemoryRecord
 from embedbk.storage.metadata_log import KIND_STEP
-from embedbk.storage.metadata_store import MetadataStore, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MetadataStore
 from embedbk.storage.raw_files import DiskDirectory, PictureDirectory
 from embedbk.storage.snapshot_files import SnapshotFiles
 from embedbk.storage.snapshot_format import SnapshotHeader, read_header, read_pieces, snapshot_name

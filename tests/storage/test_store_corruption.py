@@ -12,7 +12,8 @@ from embedbk.errors import StorageError
 from embedbk.metadata.commands import StartSession, encode_command
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.metadata_store import MemberIdentity, open_metadata_store
+from embedbk.storage.metadata_opening import open_metadata_store
+from embedbk.storage.metadata_store import MemberIdentity
 from tests.storage.journal_pages import read_file
 from tests.storage.looking_through import look_through_all
 from tests.storage.small_bookie import make, open_on
