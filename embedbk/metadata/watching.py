@@ -157,8 +157,7 @@ class Watching:
         elif isinstance(operation, List) and request.list_count == watch.list_count:
             if isinstance(result, Listed):
                 self._take_page(watch, result, now_ns, effects)
-            else:
-                watch.listing = None
+            else:  # It stays a list under way, so that nothing of half a list is shown.
                 watch.retry_ns = now_ns + watch.retry_wait_ns
                 self._put_off[watch.token] = watch
 

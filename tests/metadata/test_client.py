@@ -57,6 +57,7 @@ from embedbk.metadata.vocabulary import (
     RequestReceived,
     Send,
     Tick,
+    WatchChanged,
     WatchRequested,
 )
 from embedbk.metadata.watches import MARKS_MAX
@@ -796,6 +797,43 @@ def test_a_stream_refused_while_the_list_is_under_way_ends_nothing() -> None:
     [follow] = heard(MetadataReply(7, relisting.sequence, page))
     assert isinstance(follow.operation, Watch)
     assert list(client.watched("w")) == ["/k/a"]
+
+
+def test_nothing_of_a_list_that_ended_half_way_is_shown() -> None:
+    """METADATA.md 1: "a watch shows every key under a prefix and then every change". The stream has begun with the
+    first page of the list, and what it brings is no whole list."""
+    client = Client(ttl_ms=6_000, label="x")
+
+    def step(event: object) -> list[object]:
+        return list(client.step(event))  # type: ignore[arg-type]
+
+    def sent(event: object) -> list[MetadataRequest]:
+        return [effect.request for effect in step(event) if isinstance(effect, Send)]
+
+    def heard(message: MetadataReply | WatchEvents) -> list[MetadataRequest]:
+        return sent(MessageReceived(SECOND, message))
+
+    def page(key: str, revision: int, *, has_more: bool) -> Listed:
+        return Listed([Record(key, b"", 3, 3)], has_more, revision)
+
+    [opening] = sent(Connected(SECOND))
+    heard(MetadataReply(0, opening.sequence, SessionOpened(7, 6_000, b"t" * 16, b"s")))
+    [first] = sent(WatchRequested(SECOND, "w", "/k/"))
+    watch, second = sorted(
+        heard(MetadataReply(7, first.sequence, page("/k/a", 5, has_more=True))),
+        key=lambda request: isinstance(request.operation, List),
+    )
+    assert isinstance(watch.operation, Watch)
+    heard(MetadataReply(7, second.sequence, Refusal("UNAVAILABLE", "no room")))
+    heard(MetadataReply(7, watch.sequence, Acknowledged(5)))
+    events = WatchEvents(7, watch.operation.watch_id, 6, [Record("/k/b", b"", 6, 6)], False, 5)
+    assert not step(MessageReceived(SECOND, events)), "half a list was shown as a whole one"
+    [again] = [each for each in sent(Tick(2 * SECOND)) if isinstance(each.operation, List)]
+    last = heard(MetadataReply(7, again.sequence, page("/k/a", 6, has_more=True)))
+    [rest] = [each for each in last if isinstance(each.operation, List)]
+    told = step(MessageReceived(SECOND, MetadataReply(7, rest.sequence, page("/k/c", 6, has_more=False))))
+    [shown] = [each for each in told if isinstance(each, WatchChanged)]
+    assert [record.key for record in shown.records] == ["/k/a", "/k/c"]
 
 
 def test_a_stream_whose_end_was_lost_on_the_way_is_asked_for_again() -> None:

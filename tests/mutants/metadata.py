@@ -708,6 +708,19 @@ MUTANTS = (
         (_WATCHES + "a_page_of_a_list_before_is_nobodys",),
     ),
     Mutant(
+        "half-a-list-is-shown",
+        "I82",
+        "a list that ended between two pages is over, and what the stream brings then is shown as all keys",
+        (
+            (
+                _WATCHING,
+                "            else:  # It stays a list under way, so that nothing of half a list is shown.\n",
+                "            else:\n                watch.listing = None\n",
+            ),
+        ),
+        (_WATCHES + "nothing_of_a_list_that_ended_half_way_is_shown",),
+    ),
+    Mutant(
         "a-watch-that-was-refused-is-forgotten",
         "METADATA.md",
         "a stream for which the quorum had no room is not among those that are asked for again",
