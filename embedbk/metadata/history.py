@@ -52,7 +52,7 @@ class History:
         self.bytes = 0
         self.count = 0
         self._bytes_max = bytes_max
-        self._changes_max = changes_max
+        self.changes_max = changes_max
         self._newest = floor
         self._others_floor = floor  # The floor of every folder that is not in _folders.
         self._changes: dict[int, tuple[Record, ...]] = {}
@@ -84,7 +84,7 @@ class History:
 
     def trim(self) -> None:
         """Drop changes beyond the bounds, as far as that is allowed."""
-        while self.bytes > self._bytes_max or self.count > self._changes_max:
+        while self.bytes > self._bytes_max or self.count > self.changes_max:
             found = self._fullest(is_heavy=self.bytes > self._bytes_max)
             if found is None:
                 break

@@ -18,6 +18,7 @@ from embedbk.host.metadata_node import MetadataNode
 from embedbk.ids import INCARNATION_BYTES, START_ID_BYTES
 from embedbk.metadata.basing import BASE_RULES, BaseRules
 from embedbk.metadata.catalog import Catalog
+from embedbk.metadata.history import History
 from embedbk.metadata.levels import LEVEL
 from embedbk.metadata.limits import Limits
 from embedbk.metadata.member import Member
@@ -425,7 +426,16 @@ class Members:
             if type(event) is RequestReceived and node is not None and node.gathered_taken:
                 self._world.sometimes["requests sent together"] += 1
         self.agreed.look(core.catalog)
+        if self._world.history_changes:
+            self._forget(core.catalog.history, self._world.history_changes)
         self._world.tell("on_step", name, core, event, effects)
+
+    @staticmethod
+    def _forget(history: History, kept: int) -> None:
+        """Only between two steps: one may make more changes, and `agreed` looks at all of them."""
+        usual, history.changes_max = history.changes_max, kept
+        history.trim()
+        history.changes_max = usual
 
     def _be_slow(self, name: str, for_ns: int) -> None:
         """Make its next turn late; its disk continues with its work."""

@@ -166,6 +166,8 @@ class Plan:
     follows_measured: bool = False  # Their election base changes by what little they have measured.
     has_repairers: bool = False  # Clients that mark ledgers for repair and work marks off.
     has_healers: bool = False  # Processes that repair what is lost, as production has them.
+    history_changes: int = 0  # Changes that the metadata keeps for watches that resume; 0: as usual.
+    page_records: int = 0  # Keys of one page of a list of the metadata; 0: as usual.
 
     def without(self, numbers: Container[int]) -> Plan:
         """The same run with these steps left out."""
@@ -232,6 +234,7 @@ def make_plan(
     if native and not is_plain and near.random() < 0.5:
         near_clients = tuple(name for name in clients if name[0] in "wuo" and near.random() < 0.7)
     has_repairers = random.Random(f"repairers of {seed}").random() < 0.25
+    memory = random.Random(f"metadata memory {seed}")
     kept_frames = 0 if is_plain else random.Random(f"kept {seed}").choice([0, 0, 4, 20, 100])
     return Plan(
         seed,
@@ -258,6 +261,8 @@ def make_plan(
         has_repairers,
         # Not beside those clients, which hold marks and places for ever.
         not (is_plain or has_repairers) and random.Random(f"healers of {seed}").random() < 0.3,
+        0 if is_plain else memory.choice([0, 0, 0, 1, 10, 40]),
+        0 if is_plain else memory.choice([0, 0, 0, 2, 7]),
     )
 
 

@@ -38,6 +38,8 @@ from embedbk.metadata.client import TAKES_NO_MORE
 from embedbk.metadata.lifetimes import AWAY_NS
 from embedbk.metadata.member import Member
 from embedbk.metadata.raft_vocabulary import Durable, Persist
+from embedbk.metadata.vocabulary import Reply as MetadataAnswered
+from embedbk.metadata.vocabulary import SendEvents
 from embedbk.repair.ledger_repair import LedgerRepair
 from embedbk.repair.source_check import SOURCE
 from embedbk.testing.observer import Observer
@@ -216,6 +218,11 @@ class ReachedEvents(Observer):
             self.note("metadata stood still")
         if any(type(effect) is Persist for effect in effects):
             self._appended.setdefault(core, event.now_ns)
+        for effect in effects:
+            if type(effect) is SendEvents and effect.events.is_compacted:
+                self.note("watch listed anew")
+            elif type(effect) is MetadataAnswered and getattr(effect.reply.result, "has_more", False):
+                self.note("metadata listed in pages")
 
     def _reader(self, core: RangeRead, event: Any, effects: Sequence[Any]) -> None:
         if type(event) in (Tick, SendFailed) and any(type(effect) is Send for effect in effects):

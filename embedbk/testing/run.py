@@ -6,6 +6,7 @@ plan ──▶ faults and applications (anything may fail, nothing may be wrong)
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import time
 from collections import Counter
@@ -153,6 +154,7 @@ def run_plan(
     if plan.has_repairers:
         world.features |= {"repairers"}
     world.page_ledgers = PAGE_LEDGERS
+    world.history_changes = plan.history_changes
     world.goes_back = any(step.kind == "older-metadata" for step in plan.steps)
     try:
         if prepare is not None:
@@ -201,10 +203,11 @@ def run_plan(
 
 
 def _limits(plan: Plan) -> Limits:
-    """A catalog may have no room beside a reserve, and none at all."""
-    if "metadata-full" not in plan.on:
-        return DEFAULT_LIMITS
-    return RESERVED_ROOM if plan.seed % 2 else LITTLE_ROOM
+    """A catalog may have no room beside a reserve, and none at all; it may list few keys at once."""
+    limits = DEFAULT_LIMITS
+    if "metadata-full" in plan.on:
+        limits = RESERVED_ROOM if plan.seed % 2 else LITTLE_ROOM
+    return dataclasses.replace(limits, list_records_max=plan.page_records or limits.list_records_max)
 
 
 def _no_refusal_without_harm(world: World) -> None:

@@ -43,7 +43,7 @@ _LOOKS = 20  # Looks in a row that must not find it: a delayed put may still arr
 def fill_catalog(world: World, name: str, for_ns: int, chance: random.Random) -> bool:
     """A key takes up what room is left; when the time is over it goes. False: there is room without end."""
     catalog = world.members.catalog
-    if catalog is None or world.metadata_limits not in (LITTLE_ROOM, RESERVED_ROOM):
+    if catalog is None or world.metadata_limits.catalog_bytes_max != LITTLE_ROOM.catalog_bytes_max:
         return False
     room = world.metadata_limits.catalog_bytes_max - catalog.key_space.held_bytes
     key = _PREFIX + name

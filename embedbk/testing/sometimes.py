@@ -267,6 +267,8 @@ SOMETIMES = {
     "time looked for in a log": "a visitor asked for the first entry at or behind a time",
     "unclean start": "a bookie started that may have lost what was durable",
     "unknown outcome": "a client could not learn whether its compare-and-set was done",
+    "metadata listed in pages": "a list of the metadata took more than one page",
+    "watch listed anew": "what a watch had missed was not kept any more, so that its keys were listed again",
     "waited for bookies": "a creation found too few of the cluster's bookies writable, and waited",
     "waited for a descriptor": "a bookie whose process could open no file put off what needs one",
     "waited for room": "a bookie's device was full, and what it had to write waited",

@@ -154,6 +154,7 @@ class World:
             tuple[str, int, bytes], bytes
         ] = {}  # Files, by log, ledger and hash of the manifest.
         self.manifests: dict[tuple[str, int, bytes], Manifest] = {}  # These name the files.
+        self.history_changes = 0  # Changes that members keep for watches that resume; 0: as usual.
         self.goes_back = False  # At the end the metadata goes back to an older copy.
         self.truncations_begun = self.truncations_under_way = 0  # Counts of truncations by applications.
         self.faults_done: Counter[str] = Counter()

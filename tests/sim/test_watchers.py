@@ -14,6 +14,8 @@ from embedbk.metadata.limits import DEFAULT_LIMITS
 from embedbk.testing.clocks import MS, SECOND
 from embedbk.testing.members_liveness import agree_at_last, has_leader
 from embedbk.testing.observer import Observer
+from embedbk.testing.plan import make_plan
+from embedbk.testing.run import run_plan
 from embedbk.testing.world import World
 
 PREFIX = "/k/"
@@ -175,3 +177,14 @@ def test_a_watch_that_may_lag_goes_on_at_the_leader_when_its_follower_shows_noth
     assert world.run_until(lambda: story.eye.revision >= newest, bound_ns)
     assert watch.list_count == lists, "from where it stood"
     story.end()
+
+
+def test_whole_clusters_list_anew_what_members_forget() -> None:
+    """I82: "if changes are not kept any more, the stream is told so": some worlds keep few changes, and list few keys
+    in a page, so that clients and bookies work with lists that were made in pages, and anew."""
+    plans = [make_plan(seed, is_native=False) for seed in range(200)]
+    assert any(plan.history_changes and plan.page_records for plan in plans)
+    assert not any(make_plan(seed, is_plain=True).history_changes for seed in range(50))
+    outcome = run_plan(replace(make_plan(70804000, is_native=False), history_changes=1, page_records=2))
+    assert not outcome.violation
+    assert outcome.sometimes["watch listed anew"] and outcome.sometimes["metadata listed in pages"]
