@@ -178,6 +178,8 @@ class RollBounds:
         """So many entries may come before this part of a bound is used, if those to come are at most twice as large as
         those before them."""
         packer = appending.writing.packer
+        if packer.last_entry == NO_ENTRY:
+            return 1  # None came before: the first one is looked at, as `begin` does.
         counts = []
         if self._entries:
             counts.append(part * self._entries - (packer.last_entry + 1))

@@ -22,6 +22,7 @@ FOUND = {
 
 # The same with plans of all that there is to draw; such a plan means another run when something new can be drawn.
 FOUND_IN_FULL = {
+    70666384: "a roll that was not done, asked about later while its ledger was empty: a division by zero",
     70512333: "the end of a stream was lost on the way: its watch, the auditor's of the bookies, showed nothing more",
     70400128: "the rest of a run waited for ever for a ledger in the place of one that the log was about to leave",
     70373109: "a run of appends whose rest met a second failed ledger was made again as a whole",
