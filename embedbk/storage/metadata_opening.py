@@ -22,9 +22,7 @@ from embedbk.storage.log_salvage import finish_salvage, salvage_log
 from embedbk.storage.log_use import JOIN_AGAIN
 from embedbk.storage.member_notes import FileNotes, MemberNotes
 from embedbk.storage.memory_disk import MemoryDisk
-from embedbk.storage.metadata_log import (
-    MemberIdentity,
-)
+from embedbk.storage.metadata_log import MemberIdentity
 from embedbk.storage.metadata_store import SNAPSHOT_DUE_BYTES, MetadataStore
 from embedbk.storage.probe import choose_sync
 from embedbk.storage.snapshot_files import SnapshotFiles

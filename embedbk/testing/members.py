@@ -432,7 +432,8 @@ class Members:
 
     @staticmethod
     def _forget(history: History, kept: int) -> None:
-        """Only between two steps: one may make more changes, and `agreed` looks at all of them."""
+        """Drop all but the newest changes. The bound holds only here: one step may make more, and `agreed` looks at
+        all of them behind it."""
         usual, history.changes_max = history.changes_max, kept
         history.trim()
         history.changes_max = usual
