@@ -19,6 +19,7 @@ from embedbk.core.backlog import SILENT_AT_BOUND
 from embedbk.core.change_publishing import ChangePublishing
 from embedbk.core.client_words import BookieInfo, CopiesMissed, EnsembleChanged, Send
 from embedbk.core.in_flight import InFlight
+from embedbk.core.lac_publishing import LacPublishing
 from embedbk.core.machine import Effect, earliest
 from embedbk.core.placement import Chance
 from embedbk.core.seat_candidates import SeatCandidates
@@ -49,6 +50,7 @@ class EnsembleKeeping:
         "candidates",
         "changes",
         "in_flight",
+        "lac_publishing",
         "may_change",
         "options",
         "refusal",
@@ -61,12 +63,14 @@ class EnsembleKeeping:
         self,
         changes: ChangePublishing,
         in_flight: InFlight,
+        lac_publishing: LacPublishing,
         stall: Stall,
         chance: Chance,
         options: WriterOptions,
     ) -> None:
         self.changes = changes  # It has the metadata, the bookies, and the change under way.
         self.in_flight = in_flight  # It has the seats, and what they owe.
+        self.lac_publishing = lac_publishing  # It is told who has a seat that it knows nothing of (P6.2).
         self.stall = stall  # The writer tells it of adds.
         self.options = options
         self.candidates = SeatCandidates(in_flight, chance, options)
@@ -188,6 +192,8 @@ class EnsembleKeeping:
         kept = {each.number for each in proposal.seatings}
         has_missed = in_flight.have_missed(each for each in in_flight.seatings if each.number not in kept)
         fresh = in_flight.replace(proposal.seatings)
+        if fresh:
+            self.lac_publishing.note_seated()
         # Done while the change was in flight, by those who keep their seats: a new member is not sent it, also where
         # the one before it, late or drained, had all of it.
         has_missed = has_missed or (bool(fresh) and in_flight.done >= proposal.first_entry)
@@ -275,6 +281,8 @@ class EnsembleKeeping:
         failed = (each for each in self.in_flight.seatings if each.failure is not None)
         has_missed = self.in_flight.have_missed(each for each in failed if each.member in able)
         back = self.in_flight.forgive(each.bookie_id for each in self.in_flight.members if each in able)
+        if back:
+            self.lac_publishing.note_seated()
         if is_short and self.in_flight.has_usable_quorum():
             self.stall.relieve(has_outstanding=self.in_flight.pending_count > 0)
         effects: list[Effect] = [CopiesMissed()] if has_missed else []

@@ -46,7 +46,7 @@ _WRITER_NEW: dict[str, Any] = {
 _CHANGES_GIVEN = {"bookies", "in_flight", "metadata", "publishing", "revision"}
 _CHANGES_KEPT = ("count",)
 _CHANGES_NEW: dict[str, Any] = {"end": None, "proposal": None}
-_ENSEMBLE_GIVEN = {"candidates", "changes", "in_flight", "options", "slow_seats", "stall"}
+_ENSEMBLE_GIVEN = {"candidates", "changes", "in_flight", "lac_publishing", "options", "slow_seats", "stall"}
 _ENSEMBLE_NEW: dict[str, Any] = {"may_change": MayChange.ANY, "refusal": None, "retry_at": None}
 _FLIGHT_GIVEN = {
     "_backlog",

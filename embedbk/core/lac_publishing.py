@@ -54,6 +54,10 @@ class LacPublishing:
         self.hinted = self.in_flight.done
         return self._to_all(is_hint=True)
 
+    def note_seated(self) -> None:
+        """Note that a bookie has its seat since the LAC was published, or has it again: it was not told."""
+        self.published = self.hinted = NO_ENTRY
+
     def hint_followers(self, now_ns: int) -> list[Effect]:
         """Give the LAC to the bookies where a reader waits for it.
 

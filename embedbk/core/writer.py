@@ -118,7 +118,9 @@ class Writer(Machine):
         self.lac_publishing = LacPublishing(metadata.ledger_id, self.in_flight, options)
         self.changes = ChangePublishing(metadata, revision, bookies, self.in_flight)
         self.stall = Stall()
-        self.ensemble = EnsembleKeeping(self.changes, self.in_flight, self.stall, chance, options)
+        self.ensemble = EnsembleKeeping(
+            self.changes, self.in_flight, self.lac_publishing, self.stall, chance, options
+        )
         self.lap = NO_ENTRY  # Last add pushed.
         self.last_active_ns = 0
 

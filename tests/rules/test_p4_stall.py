@@ -44,6 +44,38 @@ def test_without_a_replacement_the_writer_goes_on_while_every_write_set_keeps_qa
     assert world.check_end(pen.ledger_id).last_entry == 0
 
 
+@pytest.mark.parametrize("takes", ["its seat again", "a seat that another one lost"])
+def test_who_has_a_seat_behind_the_publication_is_told_the_lac(takes: str) -> None:
+    """P6.2: "and again once a bookie has a seat that had none, or goes on in one from which it had failed": the writer
+    idles, and nobody would learn its last entries there before the next one (L18, seed 70667957)."""
+    is_other = takes == "a seat that another one lost"
+    world, writer, pen = it = scene(bookies=4 if is_other else 3)
+    if not is_other:
+        world.down.add("b3")
+    world.add(writer, pen, b"zero")
+    world.run(seconds=1)
+    assert (writer.confirmed, it.core.owes_lac) == (0, False)
+
+    def known(name: str) -> int:
+        row = world.nodes[name].storage.table.get(pen.ledger_id)
+        return NO_ENTRY if row is None else row.lac
+
+    assert (known("b1"), known("b2")) == (0, 0)
+    name = "b4" if is_other else "b3"
+    if is_other:
+        world.down.add("b3")
+    else:
+        world.down.clear()
+    world.tell_bookies()
+    if is_other:
+        lost = SeatLost(world.now_ns, it.core.in_flight.seatings[2].member)
+        world.perform(writer, writer.core.step(lost))
+    world.run(seconds=15)
+    assert name in it.ensembles()[-1][1]
+    assert known(name) == 0
+    assert it.core.deadline_ns is None, "once"
+
+
 def test_usability_is_judged_write_set_by_write_set() -> None:
     """P4.5: E4 Qw2 Qa2: one failed bookie leaves two write sets with one member; three usable of four mean nothing."""
     world, writer, pen = scene(Quorum(4, 2, 2), 4)
