@@ -24,6 +24,7 @@ from embedbk.core.lookups import Lookups
 from embedbk.core.machine import Effect
 from embedbk.core.pending_replies import PendingReplies
 from embedbk.core.record_tokens import RecordTokens
+from embedbk.ids import NO_ENTRY
 
 __all__ = ["Drops"]
 
@@ -99,6 +100,7 @@ class Drops:
         for ledger_id in [self._queued.pop(each) for each in tokens]:
             row = self._table.get(ledger_id)
             if row is not None and row.is_dropped:
+                row.last_entry = NO_ENTRY  # What it holds from now on comes behind this, if it is held again.
                 effects.append(DropEntries(ledger_id))
         return effects
 

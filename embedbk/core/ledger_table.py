@@ -59,7 +59,9 @@ class AnyLedgerRow(Protocol):
     is_fenced: int  # No more normal adds, ever.
     in_limbo: int  # Missing entries are unknown, not absent.
     is_dropped: int  # No data, and fenced for ever.
-    last_entry: int  # Highest entry id accepted, NO_ENTRY before the first.
+    last_entry: (
+        int  # Highest entry id accepted since it was dropped, if it ever was; NO_ENTRY before the first.
+    )
     lac: int  # With lac_length a pair that never falls.
     lac_length: int
     last_token: int  # Journal token of the last record queued for the ledger; 0 since start: none.
@@ -228,8 +230,8 @@ class LedgerTable:
                     self._dirty_ids[first] = None
 
     def load(self, states: bytes | memoryview) -> None:
-        """Load stored states, oldest first: limbo and drop as in the newest, a fence stays, the rest rises. Dropped
-        ledgers have no row; none of them was dirty.
+        """Load stored states, oldest first: limbo, drop and last entry as in the newest, a fence stays, the LAC pair
+        rises. Dropped ledgers have no row; none of them was dirty.
 
         Raises:
             StorageError: these are no ledger states; nothing was loaded.
@@ -259,7 +261,7 @@ class LedgerTable:
             self._cut(ledger_id)
             row.is_fenced |= 1 if flags & STATE_FENCED else 0
             row.in_limbo = 1 if flags & STATE_IN_LIMBO else 0
-            row.last_entry = max(row.last_entry, last_entry)
+            row.last_entry = last_entry
             row.lac, row.lac_length = max((row.lac, row.lac_length), (lac, lac_length))
             if flags & STATE_HAS_KEY:
                 row.ledger_key = key

@@ -21,7 +21,7 @@
 /* cffi:begin */
 struct ebk_ledger_row {
     uint64_t ledger_id;
-    int64_t last_entry;  /* highest entry id accepted; -1 before the first */
+    int64_t last_entry;  /* highest entry id accepted since it was dropped, if it was; -1 before the first */
     int64_t lac;         /* with lac_length a pair that never falls; -1: nothing confirmed */
     uint64_t lac_length;
     uint64_t last_token; /* journal token of the last record queued for the ledger; 0: none since start */

@@ -127,7 +127,8 @@ static bool is_possible(const uint8_t *state)
     return true;
 }
 
-/* A fence stays, marks only rise; limbo is that of the newest state. */
+/* A fence stays, the LAC pair only rises; limbo and the last entry are those of the newest state: a ledger that was
+ * dropped and is held again has its entries from then on. */
 static void merge(struct ebk_ledger_row *row, const uint8_t *state)
 {
     const uint8_t flags = state[AT_FLAGS];
@@ -135,7 +136,7 @@ static void merge(struct ebk_ledger_row *row, const uint8_t *state)
     const uint64_t lac_length = ebk_load_u64(state + AT_LAC_LENGTH);
     row->is_fenced |= (flags & STATE_FENCED) != 0;
     row->in_limbo = (flags & STATE_IN_LIMBO) != 0;
-    if (last > row->last_entry) row->last_entry = last;
+    row->last_entry = last;
     if (lac > row->lac || (lac == row->lac && lac_length > row->lac_length)) {
         row->lac = lac;
         row->lac_length = lac_length;

@@ -595,6 +595,17 @@ def test_recovery_brings_a_dropped_ledger_back(is_durable: bool, restarts: bool)
     assert recovery_add(world, 3, recovery=False) == Status.FENCED
 
 
+def test_the_last_entry_of_a_ledger_that_came_back_is_among_what_came() -> None:
+    """Rule P7.3, P7.1: what was dropped is in no log any more, and is missing to nobody (seed 70672574)."""
+    world = closed_world()
+    tell(world, CollectionBegun(world.now_ns, [1]))
+    tell(world, DropAllowed(world.now_ns, 1))
+    assert b1(world).storage.table.get(1).last_entry == 2  # type: ignore[union-attr]
+    b1(world).sync()
+    assert recovery_add(world, 0) == Status.OK
+    assert b1(world).storage.table.get(1).last_entry == 0  # type: ignore[union-attr]
+
+
 def test_a_share_that_is_looked_for_does_not_end_the_limbo_of_a_dropped_ledger() -> None:
     """P7.3: a dropped ledger is in limbo for ever, also when its share was found just before."""
     world = closed_world()

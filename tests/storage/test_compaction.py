@@ -26,6 +26,7 @@ from embedbk.core.upkeep_words import (
 from embedbk.core.vocabulary import Started, Tick
 from embedbk.errors import StorageError
 from embedbk.host.compacting import Compacting
+from embedbk.ids import NO_ENTRY
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.storage.entry_store import NativeEntryStore
 from embedbk.storage.memory_disk import MemoryDisk
@@ -34,7 +35,8 @@ from tests.storage.looking_through import look_through_all
 from tests.storage.small_bookie import INCARNATION, TOKEN
 from tests.storage.stored_entries import make_frame
 from tests.storage.test_bookie_storage import commit, fence, flush, held, is_fenced, on_memory, put
-from tests.storage.test_dropping import drop
+from tests.storage.test_checking import check as check_files
+from tests.storage.test_dropping import bring_back, drop
 
 SECOND = 1_000_000_000
 CALLS = ("open", "read", "write", "sync", "allocate", "rename", "unlink", "sync_directory")
@@ -627,3 +629,45 @@ def test_the_compactor_takes_rescued_logs_first_and_none_that_is_held_back() -> 
     assert look(fresh(), 10, dead._replace(is_held_back=True)) == []
     assert look(fresh(), 10, rescued._replace(is_held_back=True), log(7, 0))[0] == CopyLogs([7])
     assert look(fresh(), 10, rescued._replace(is_damaged=True)) == []
+
+
+@pytest.mark.parametrize("log_goes", [False, True])
+def test_what_was_dropped_of_a_ledger_that_came_back_is_missing_to_nobody(log_goes: bool) -> None:
+    """P7.1, P7.3, I42: a check looks for the last entry that came since, also where a compaction left out those before
+    (seed 70672574)."""
+    disk = MemoryDisk()
+    bookie = on_memory(disk)
+    put(bookie, 4, range(20))
+    put(bookie, 5, range(20))
+    commit(bookie)
+    flush(bookie)
+    row = bookie.table.get(5)
+    assert row is not None
+    bookie.table.mark_dirty(row)
+    put(bookie, 4, range(20, 25))
+    commit(bookie)
+    flush(bookie)  # This log has a state of the ledger, and none of its entries.
+    drop(bookie, 5)
+    row.last_entry = NO_ENTRY  # As a bookie's core says when it gives the entries up.
+    bring_back(bookie, 5)
+    bookie.put_frame(make_frame(5, range(3, 6), size=500))
+    row.last_entry = 5
+    commit(bookie)
+    flush(bookie)
+    if log_goes:
+        compact(bookie, 1)
+        put(bookie, 4, range(25, 30))
+        commit(bookie)
+        flush(bookie)
+    assert ("/b1/entries/00000001.elog" in disk.files()) is not log_goes
+    assert check_files(disk.files()).found == []
+    disk.crash()
+    bookie = on_memory(disk)
+    again = bookie.table.get(5)
+    assert again is not None and again.last_entry == 5
+    bookie.table.mark_dirty(again)
+    put(bookie, 4, range(30, 35))
+    commit(bookie)
+    flush(bookie)
+    assert check_files(disk.files()).found == []
+    bookie.close()

@@ -128,12 +128,13 @@ def state(ledger_id: int, last: int, lac: int, length: int, flags: int, key: byt
 
 
 def test_loading_never_lifts_a_fence_nor_lowers_the_lac_pair(make: Any) -> None:
-    """P7.3: a fence is never forgotten; I11: the LAC pair never falls; limbo ends when a later state says so."""
+    """P7.3: a fence is never forgotten; I11: the LAC pair never falls; limbo ends when a later state says so, and what
+    was dropped before it is behind a last entry that is lower."""
     table = make()
     table.load(state(1, 10, 8, 800, 1 | 2 | 8, KEY))
     table.load(state(1, 5, 3, 300, 0))
     row = table.get(1)
-    assert (row.is_fenced, row.in_limbo, row.last_entry, row.lac, row.lac_length) == (1, 0, 10, 8, 800)
+    assert (row.is_fenced, row.in_limbo, row.last_entry, row.lac, row.lac_length) == (1, 0, 5, 8, 800)
     assert table.key(row) == KEY
 
 
