@@ -126,6 +126,9 @@ class BookieGhost:
     # Above: after an unclean start, until it or a later one serves: ledgers that named it and were not closed at that
     # start.
     other_owes: list[int] | None = None  # As `owed_limbo`: what a start on the other copy of its disk owes.
+    # What the start on the other copy owes that lists its ledgers, and the same of the one that took the place.
+    listed_by_other: list[int] | None = None
+    listed: list[int] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -255,6 +258,10 @@ class Ghost:
         bad = (self.lost | ledger.damaged.get(entry_id, 0)) & wanted
         return (ledger.stable.get(entry_id, 0) & wanted & ~bad).bit_count(), bad.bit_count()
 
+    def is_void(self, sent: SentChange) -> bool:
+        """Whether it never comes to pass: a placement that it compares has changed since (P10.6)."""
+        return any(self.placements.get(each.key, each.revision) != each.revision for each in sent.others)
+
     # The content of the disks.
 
     def take_durable(self, bookie: BookieGhost, token: int) -> None:
@@ -320,16 +327,24 @@ class Ghost:
     def forget(self, bookie: BookieGhost) -> None:
         """It started, and anything that it held may be gone; what is there after all is reported next."""
         bookie.stable_fences.clear()
-        bookie.owed_limbo = []
+        bookie.owed_limbo = self.owing(bookie) if bookie.listed is None else bookie.listed
+        bookie.listed = None
         for ledger in self.ledgers.values():
-            metadata = ledger.metadata
-            is_open = metadata is not None and ledger.deleted is None and not metadata.is_closed
-            if metadata is not None and is_open and is_named(metadata, bookie.member.bookie_id):
-                bookie.owed_limbo.append(ledger.ledger_id)
             for entry_id, bits in ledger.stable.items():
                 if bits & bookie.bit:
                     ledger.stable[entry_id] = bits & ~bookie.bit
                     ledger.damaged[entry_id] = ledger.damaged.get(entry_id, 0) | bookie.bit
+
+    def owing(self, bookie: BookieGhost) -> list[int]:
+        """The ledgers that a bookie which may have lost something has to bring into limbo, as they are now."""
+        return [
+            ledger.ledger_id
+            for ledger in self.ledgers.values()
+            if ledger.metadata is not None
+            and ledger.deleted is None
+            and not ledger.metadata.is_closed
+            and is_named(ledger.metadata, bookie.member.bookie_id)
+        ]
 
     def doubt(self, bookie: BookieGhost) -> None:
         """Its copies count no more. Limbo renews its fences, but for ledgers that do not name it, on which nothing
@@ -352,7 +367,7 @@ class Ghost:
             # Taken out of it while it starts, and without a trace: no listing shows it, and what it is given from now
             # on, if it gets a seat again, is behind all that may be lost (core/PROTOCOL.md, P7.4).
             is_out = not is_named(new, bookie.member.bookie_id) and ledger.ledger_id not in bookie.traces
-            for owed in (bookie.owed_limbo, bookie.other_owes):
+            for owed in (bookie.owed_limbo, bookie.other_owes, bookie.listed_by_other):
                 if is_out and owed is not None and ledger.ledger_id in owed:
                     owed.remove(ledger.ledger_id)
         if new.state == LedgerState.OPEN:

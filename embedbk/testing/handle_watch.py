@@ -14,14 +14,12 @@ from embedbk.codec.bookie_fields import Status
 from embedbk.codec.entry import ENTRY_HEADER
 from embedbk.codec.frame import Frame, frame_of, split
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, LedgerState, decode_ledger_metadata
-from embedbk.codec.metadata_messages import Compare, Put
+from embedbk.codec.metadata_messages import Put
 from embedbk.codec.read_messages import ReadAnswer, ReadRequest
-from embedbk.codec.registration import placement_path
 from embedbk.core.client_words import (
     AddFailed,
     AddsAnswered,
     Answered,
-    BookieInfo,
     Confirmed,
     CopiesMissed,
     CourseEnded,
@@ -234,16 +232,17 @@ class HandleWatch:
         compared = effect.when[0].revision
         for tag in [t for t, each in writer.proposals.items() if each.revision < writer.ledger.revision]:
             del writer.proposals[tag]
+        sent = SentChange(compared, proposed, tuple(effect.when[1:]))
         if not proposed.is_closed:
             if compared == writer.ledger.revision and proposed.state == LedgerState.OPEN:
                 # Under a placement of before it never comes to pass (P10.6): it was chosen when that was listed.
-                is_void = any(_is_outdated(compare, core.bookies) for compare in effect.when)
+                is_void = self.ghost.is_void(sent)
                 earlier = [each[:2] for each in writer.proposals.values()]
                 is_sent_again = is_void or (compared, proposed) in earlier
                 adding.change_is_proposed_at_the_lac(
                     self.ghost, writer, core, proposed, is_sent_again=is_sent_again
                 )
-            writer.proposals[effect.tag] = SentChange(compared, proposed, tuple(effect.when[1:]))
+            writer.proposals[effect.tag] = sent
 
     def _on_add_failed(self, writer: WriterGhost, core: Any, event: Any, effect: AddFailed) -> None:
         """L3: a healthy core goes on. Once all is healed no writer runs out of bookies while E of them are up. How long
@@ -397,13 +396,3 @@ def _proposal(effect: Transact) -> LedgerMetadata | None:
     puts = [each for each in effect.then if isinstance(each, Put) and each.key.startswith(LEDGERS_PREFIX)]
     is_one = len(puts) == 1 and len(effect.then) <= 2 and effect.then[0] is puts[0]
     return decode_ledger_metadata(puts[0].value) if is_one else None
-
-
-def _is_outdated(compare: Compare, bookies: Sequence[BookieInfo]) -> bool:
-    """Whether a bookie is listed with another placement than this comparison wants."""
-    return any(
-        info.placement is not None
-        and compare.key == placement_path(info.member.bookie_id)
-        and compare.revision != info.placement
-        for info in bookies
-    )

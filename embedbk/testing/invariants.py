@@ -313,10 +313,17 @@ class Invariants(Observer):
         bookie = self.ghost.bookies.get(node)
         if bookie is not None:
             bookie.other_owes = None if bookie.owed_limbo is None else list(bookie.owed_limbo)
+            bookie.listed_by_other = None
+
+    def on_copy_doubted(self, node: str) -> None:
+        bookie = self.ghost.bookies.get(node)
+        if bookie is not None:
+            bookie.listed_by_other = self.ghost.owing(bookie)
 
     def on_places_changed(self, node: str) -> None:
         bookie = self.ghost.bookies[node]
         bookie.owed_limbo, bookie.other_owes = bookie.other_owes, bookie.owed_limbo
+        bookie.listed, bookie.listed_by_other = bookie.listed_by_other, None
 
     def on_damaged(self, node: str, ledger_id: int, entry_id: int) -> None:
         bookie = self.ghost.bookies.get(node)

@@ -76,12 +76,13 @@ def acknowledgement_has_its_quorum(ghost: Ghost, writer: WriterGhost, first: int
 def metadata_comes_first(ghost: Ghost, writer: WriterGhost, first: int, last: int) -> None:
     """I14: metadata first. While a proposed ensemble may still be published, an entry at or above its start needs its
     ack quorum there as well (P4.2, #1591). It never will be under a placement that has changed (P10.6)."""
-    for revision, proposed, others in writer.proposals.values():
+    for sent in writer.proposals.values():
+        proposed = sent.proposed
         if (
-            revision != writer.ledger.revision
+            sent.revision != writer.ledger.revision
             or proposed.is_closed
             or proposed.fragments[-1].first_entry > last
-            or any(ghost.placements.get(each.key, each.revision) != each.revision for each in others)
+            or ghost.is_void(sent)
         ):
             continue
         lacking = _quorum_lacking(ghost, writer, proposed, first, last)
@@ -119,7 +120,7 @@ def change_is_proposed_at_the_lac(
 
     I17: fragment shape. It does not newly choose a bookie that is not registered, or read-only. is_sent_again: the same
     change of the same version whose outcome is unknown (P2.2): its bookies were chosen, and judged, when it was sent
-    first.
+    first; or one that will not come to pass, sent while the writer does not know why it was refused (P10.6).
     """
     fragment, acked = proposed.fragments[-1], writer.ledger.acked
     is_short = any(

@@ -67,14 +67,14 @@ def keeps_acknowledging(
         world, client, Creation(quorum, b"", 0, {}, node.bookies, random.Random(chance.getrandbits(63)))
     )
     writing = write_ledger(world, client, metadata, revision)
-    down: list[str] = []
+    down, stopped = list[str](), list[str]()
     for number in range(APPENDS):
         if number == APPENDS // 4:
             ensemble = [member.bookie_id for member in metadata.fragments[-1].members]
             down = chance.sample(ensemble, quorum.write_quorum - quorum.ack_quorum)
-            for name in down:
-                if name in world.nodes:
-                    world.crash(name)
+            stopped = [name for name in down if name in world.nodes]
+            for name in stopped:
+                world.crash(name)
         entry_id = append(world, client, writing, b"L3 %d" % number)
         if entry_id is None:
             break
@@ -86,8 +86,7 @@ def keeps_acknowledging(
             )
     if down:
         world.sometimes["went on without some"] += 1
-    for name in down:
-        restart(world, name)
+    _start_again(world, stopped, restart)
     close_writing(world, client, writing)
     yield Until(writing.closed.done, 60 * SECOND)
     if writing.error is not None and writing.lac < APPENDS - 1:
@@ -160,8 +159,7 @@ def tells_its_last(world: World, client: str, quorum: Quorum, restart: Callable[
     for name in seated:
         world.crash(name)
     yield Sleep(chance.choice([0, 50, 500]) * MS)
-    for name in seated:
-        restart(world, name)
+    _start_again(world, seated, restart)
     told = yield Until(lambda: not _untold(world, writing, seated), LAST_NS)
     if not told and writing.error is None:
         names = ", ".join(_untold(world, writing, seated))
@@ -169,6 +167,16 @@ def tells_its_last(world: World, client: str, quorum: Quorum, restart: Callable[
     world.sometimes["LAC known behind a power cut"] += 1
     close_writing(world, client, writing)
     yield Until(writing.closed.done, 60 * SECOND)
+
+
+def _start_again(world: World, names: list[str], restart: Callable[[World, str], None]) -> None:
+    """Start those that ran until a moment ago, also one that lost its disk before and has a new one since, which nobody
+    else would: what follows wants each of them in its place."""
+    for name in names:
+        if name in world.lost:
+            world.start_bookie(name)
+        else:
+            restart(world, name)
 
 
 def _untold(world: World, writing: Writing, names: list[str]) -> list[str]:

@@ -200,7 +200,7 @@ class NativeDisk:
     def copy(self) -> NativeDisk:
         other = NativeDisk(self._name, self.incarnation, self._cluster_token, self._devices)
         other.restore(self.remember())
-        other.is_less = False
+        other.is_less, other.is_harmed = False, self.is_harmed
         return other
 
     def fill(self, is_full: bool) -> None:

@@ -85,6 +85,10 @@ class Observer:
     def on_disk_copied(self, node: str) -> None:
         """Its directories were copied as they are: what it owes for what it may have lost, the copy owes too (P7.9)."""
 
+    def on_copy_doubted(self, node: str) -> None:
+        """The process on the copy found out that it may lack something, and lists now what must be in limbo: what comes
+        to be behind that, nobody can have given it (P7.4, P7.9)."""
+
     def on_places_changed(self, node: str) -> None:
         """Before `on_started`: the bookie is the process on the other copy of its disk from now on. What one of the two
         lost or learnt after the copy was made tells nothing about the other."""

@@ -93,14 +93,15 @@ class Twins:
 
     # Called by the world.
 
-    def on_trouble(self, name: str) -> None:
+    def on_trouble(self, name: str, *, stops: bool = True) -> None:
         """This process is about to stop or to pause: a twin that does not know what it has done cannot take its
-        place."""
+        place. stops: what it has written and not synced may be on its disk from then on."""
         twin = self._twins.get(name)
         if twin is None or twin.is_before or name not in self._world.nodes:
             return
         storage = self._world.nodes[name].storage
-        if storage.starts.id == twin.copied[0] and storage.durable() != twin.copied[1]:
+        has_done = storage.durable() != twin.copied[1] or (stops and self._world.disks[name].is_pending())
+        if storage.starts.id == twin.copied[0] and has_done:
             self.end(name)
 
     def on_resumed(self, name: str) -> None:
@@ -129,7 +130,9 @@ class Twins:
         twin = self._twins.get(bookie_of(name))
         if twin is None or twin.is_before:
             return  # The invariants of clients judge what it still sends over its old links.
-        twin.is_less |= type(event) is LossFound
+        if type(event) is LossFound:
+            twin.is_less = True
+            self._world.tell("on_copy_doubted", bookie_of(name))
         for effect in effects:
             is_answer = type(effect) is Reply and type(effect.control) is not ErrorAnswer
             if is_answer and getattr(effect.control, "status", None) != Status.BUSY:

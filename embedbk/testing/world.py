@@ -366,7 +366,7 @@ class World:
 
     def pause(self, name: str) -> None:
         """SIGSTOP: it is not stepped, and its actors stand still, while the world goes on."""
-        self.twins.on_trouble(name)
+        self.twins.on_trouble(name, stops=False)
         self.note(f"{name} is paused")
         self.paused.add(name)
         self.network.pause(name)

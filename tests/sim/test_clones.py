@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from embedbk.codec.journal_records import RecordKind
 from embedbk.codec.ledger_metadata import METADATA_VERSION, Fragment, LedgerMetadata, LedgerState, Member
 from embedbk.codec.registration import decode_registration, registration_path
 from embedbk.config import Quorum
@@ -206,3 +207,47 @@ def test_what_was_owed_when_the_disk_was_copied_is_owed_by_the_copy() -> None:
         limbo_comes_first(judge.ghost, bookie, {})
     judge.on_places_changed("b1")
     assert bookie.owed_limbo is None, "and the process before has it behind itself"
+
+
+def test_what_comes_to_be_while_the_copy_lists_is_not_owed_by_it() -> None:
+    """P7.4, P7.9, I32 (seed 70669691): it found out that it lacks something, and listed what had to be in limbo; nobody
+    can have given it what came to be behind that."""
+    judge = Invariants()
+    seats = Fragment(0, 0, tuple(Member(each, each.encode() * 8) for each in ("b1", "b2", "b3")))
+
+    def made(ledger_id: int) -> None:
+        metadata = LedgerMetadata(
+            METADATA_VERSION, ledger_id, 3, 3, 2, LedgerState.OPEN, None, None, bytes(16), 0, {}, (seats,)
+        )
+        judge.ghost.take_metadata(judge.ghost.ledger(ledger_id), 4 + ledger_id, metadata)
+
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, False)
+    judge.on_disk_copied("b1")
+    made(1)
+    judge.on_copy_doubted("b1")
+    made(2)
+    judge.on_places_changed("b1")
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, True)
+    bookie = judge.ghost.bookies["b1"]
+    assert bookie.owed_limbo == [1]
+    judge.on_started("b1", "bookie", b"b1" * 8, 0, True)
+    assert bookie.owed_limbo == [1, 2], "the next start lists all of them"
+
+
+@pytest.mark.parametrize("stops", [True, False])
+def test_a_copy_that_may_lack_what_a_power_cut_leaves_takes_nobodys_place(stops: bool) -> None:
+    """P7.9, I31 (seed 70664463): what was written and not synced when the disk was copied is on the one that was cut
+    off, in part, and nobody can tell the copy. Of a process that stands still it is not on the disk."""
+    world = world_of_three()
+    writing = written(world)
+    world.twins.copy("b1")
+    disk = world.disks["b1"]
+    assert disk.storage is not None and not disk.is_pending()
+    disk.storage.append(RecordKind.FENCE, 77, b"")
+    assert disk.is_pending() and writing.error is None
+    if stops:
+        world.crash("b1")
+    else:
+        world.pause("b1")
+    assert ("b1" in world.twins) is not stops
+    world.close()

@@ -208,6 +208,20 @@ def test_a_file_of_which_its_journal_says_nothing_is_no_newest_one() -> None:
     disk.close()
 
 
+def test_a_copy_of_a_disk_that_was_harmed_is_harmed() -> None:
+    """D4, P7.9: what a check finds there, somebody did (seed 70665542)."""
+    disk = NativeDisk("b1", bytes(16), bytes(16))
+    disk.start()
+    put(disk, FIRST, 0)
+    disk.sync()
+    assert not disk.copy().is_harmed
+    before = disk.remember()
+    disk.crash(whole_or_not())
+    assert disk.harm("file-harm", random.Random(3), before)
+    assert disk.copy().is_harmed
+    disk.close()
+
+
 # --- Rules, traces -----------------------------------------------------------------------------------------
 
 

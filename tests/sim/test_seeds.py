@@ -22,6 +22,11 @@ FOUND = {
 
 # The same with plans of all that there is to draw; such a plan means another run when something new can be drawn.
 FOUND_IN_FULL = {
+    70667957: "a bookie that had its seat again while the writer idled was not told the LAC",
+    70672574: "what was dropped of a ledger that came back counted as lost",
+    70661720: "a bookie that a check had stopped, which has another disk, was not started again",
+    70667869: "a refused change whose reason the writer could not read, sent again, taken for a new choice",
+    70664463: "a copy of a disk took the place of one that a power cut left with more",
     70666384: "a roll that was not done, asked about later while its ledger was empty: a division by zero",
     70512333: "the end of a stream was lost on the way: its watch, the auditor's of the bookies, showed nothing more",
     70400128: "the rest of a run waited for ever for a ledger in the place of one that the log was about to leave",

@@ -1063,6 +1063,20 @@ def test_a_change_under_a_placement_that_has_changed_never_comes_to_pass() -> No
     i14(placement=8)
 
 
+def test_a_change_that_never_comes_to_pass_may_name_whoever_it_named() -> None:
+    """I17, P10.6 (seed 70667869): refused, and sent again before the writer could read that the placement changed."""
+
+    def propose_read_only(placement: int) -> None:
+        history = History()
+        history.watch.on_metadata(placement, placement_path("b4"), None, b"")
+        history.writer.changes.bookies = tuple(BookieInfo(member(f"b{n}"), n != 4) for n in (1, 2, 3, 4))
+        history.propose(version(starts={0: "143"}), Compare(placement_path("b4"), 7))
+
+    with pytest.raises(Violation, match=r"^I17: "):
+        propose_read_only(placement=7)
+    propose_read_only(placement=8)
+
+
 def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
     """I16, seen through I13: b2 confirmed, lost its seat and came back; without it the entry has one confirmation."""
     with pytest.raises(Violation, match=r"^I13: .*without 2"):

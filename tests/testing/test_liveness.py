@@ -119,6 +119,22 @@ def test_the_bookies_of_an_idle_writer_know_its_lac(quorum: Quorum, is_native: b
         world.close()
 
 
+def test_who_has_another_disk_since_is_back_behind_the_checks_that_stop_it() -> None:
+    """L3, L18 (seed 70661720): it lost its disk, and runs on a new one. Nobody else would start it again, and what is
+    checked next wants it there."""
+    for check, name in ((keeps_acknowledging, "l3"), (tells_its_last, "l18")):
+        world = World(7, bookies=3)
+        for bookie in ("b1", "b2", "b3"):
+            world.lose_disk(bookie)
+            assert world.start_bookie(bookie)
+        world.start_client(name)
+        actor = world.spawn(name, check(world, name, Quorum(3, 3, 2), process_faults.restart))
+        assert world.run_until(lambda actor=actor: actor.is_over, 400 * SECOND)  # type: ignore[misc]
+        assert actor.error is None
+        assert all(bookie in world.nodes for bookie in ("b1", "b2", "b3"))
+        world.close()
+
+
 def test_a_lac_that_is_never_known_is_found() -> None:
     """L18: no bookie gets it, by whatever message."""
     world = World(7, bookies=3)
