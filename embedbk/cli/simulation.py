@@ -1,7 +1,8 @@
 """`embedbk sim`: campaigns of whole clusters in virtual time, the replay of one seed, and its trace.
 
 Progress and, as the last line, the verdict go to standard error, the report to standard output. Exit code 1: a promise
-was broken, or a campaign that is long enough to meet everything (BLIND_SEEDS) has missed something.
+was broken, or a campaign that is long enough to meet everything (BLIND_SEEDS) has missed something; 130: Ctrl-C or
+SIGTERM ended it, and the report is of what ran until then.
 """
 
 from __future__ import annotations
@@ -9,16 +10,19 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from embedbk.cli import INTERRUPTED
 from embedbk.testing.campaign import Report, run_campaign
 from embedbk.testing.plan import make_plan
 from embedbk.testing.run import replay_line, run_plan, shrink
 from embedbk.testing.trace import Trace
 
-__all__ = ["run_sim"]
+__all__ = ["run_sim", "sigterm_interrupts"]
 
 SEEDS = 500
 EXPLAINED_MAX = 3  # Violations that are shrunk at once; only the seeds of the others are printed.
@@ -46,17 +50,18 @@ def _run(options: argparse.Namespace) -> int:
     seeds = options.seeds
     if seeds is None:
         seeds = SEEDS if options.minutes is None else 1_000_000_000
-    report = run_campaign(
-        seeds,
-        options.first_seed,
-        minutes=options.minutes,
-        processes=options.processes,
-        is_outside=options.outside,
-        is_native=is_native,
-        ends_at_first=options.first,
-        progress=_say,
-    )
-    for failure in report.failures[:EXPLAINED_MAX]:
+    with sigterm_interrupts():
+        report = run_campaign(
+            seeds,
+            options.first_seed,
+            minutes=options.minutes,
+            processes=options.processes,
+            is_outside=options.outside,
+            is_native=is_native,
+            ends_at_first=options.first,
+            progress=_say,
+        )
+    for failure in () if report.is_cut_off else report.failures[:EXPLAINED_MAX]:
         _explain(failure["seed"], is_native, options)
     if options.json:
         print(json.dumps(report.as_json()))
@@ -64,7 +69,23 @@ def _run(options: argparse.Namespace) -> int:
         _print_report(report)
     is_blind = report.seeds >= BLIND_SEEDS and bool(report.missed) and not options.outside
     _say(report.verdict(is_blind))
-    return 1 if report.violations or is_blind else 0
+    if report.violations or is_blind:
+        return 1
+    return INTERRUPTED if report.is_cut_off else 0
+
+
+@contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM does what Ctrl-C does, as a campaign in the background ignores that one."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -46,6 +46,7 @@ class Report:
     faults: Counter[str] = field(default_factory=Counter)
     sometimes: Counter[str] = field(default_factory=Counter)
     failures: list[dict[str, Any]] = field(default_factory=list)  # seed, invariant, violation.
+    is_cut_off: bool = False  # A signal ended it before the last seed.
 
     def add(self, found: dict[str, Any]) -> None:
         self.seeds += 1
@@ -74,6 +75,8 @@ class Report:
             return f"FAILED: {self.violations} of {self.seeds} seeds break a promise: {seeds}"
         if is_blind:
             return f"FAILED: {self.seeds} seeds never met: {'; '.join(self.missed)}"
+        if self.is_cut_off:
+            return f"CUT OFF: {self.seeds} seeds, no violation in these"
         return f"passed: {self.seeds} seeds, no violation"
 
     def as_json(self) -> dict[str, Any]:
@@ -153,7 +156,8 @@ def collect(
     ends_at_first: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> Report:
-    """Collect the results of seeds as they come; end the remaining ones when the report is complete."""
+    """Collect the results of seeds as they come; end the remaining ones when the report is complete. An interruption
+    ends them, too: hours of seeds keep their report."""
     report = Report()
     begun = told = time.monotonic()
     give_up = begun + minutes * 60 if minutes is not None else None
@@ -170,6 +174,8 @@ def collect(
                 progress(f"{report.seeds} of {seeds} seeds, {report.events} events, {rate:.0f} a second")
             if (report.violations and ends_at_first) or (give_up is not None and now >= give_up):
                 break
+    except KeyboardInterrupt:
+        report.is_cut_off = True
     finally:
         results.close()
     report.real_s = time.monotonic() - begun
@@ -189,10 +195,12 @@ def _results(
 
 
 def _quieten() -> None:
-    """A worker logs nothing: what nodes say under faults is expected. Worlds make much garbage that is none yet."""
+    """A worker logs nothing: what nodes say under faults is expected. Worlds make much garbage that is none yet. Ctrl-C
+    is for the campaign, which ends its workers."""
     import gc
     import logging
 
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
     logging.disable(logging.CRITICAL)

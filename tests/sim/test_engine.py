@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from embedbk.cli.simulation import run_sim
+from embedbk.cli.simulation import run_sim, sigterm_interrupts
 from embedbk.codec.journal_records import RecordKind
 from embedbk.storage.bookie_storage import BookieStorage
 from embedbk.testing import Cluster, Observer, Trace, Violation, make_plan, run_plan, shrink
@@ -337,6 +338,23 @@ def test_a_campaign_goes_on_behind_a_violation() -> None:
     assert report.verdict(is_blind=False) == report.verdict(is_blind=True)
     first = collect((each for each in found), len(found), ends_at_first=True)
     assert (first.seeds, [failure["seed"] for failure in first.failures]) == (2, [51])
+
+
+def test_a_campaign_that_is_interrupted_reports_what_ran() -> None:
+    """Hours of seeds: also by SIGTERM, as a process in the background ignores Ctrl-C."""
+
+    def results() -> Generator[dict[str, Any], None, None]:
+        yield run_seed(50)
+        yield run_seed(51)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    with sigterm_interrupts():
+        report = collect(results(), 100)
+    assert (report.seeds, report.is_cut_off) == (2, True)
+    assert report.verdict(is_blind=False) == "CUT OFF: 2 seeds, no violation in these"
+    assert report.as_json()["is_cut_off"] and not collect((run_seed(seed) for seed in (50,)), 1).is_cut_off
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_the_command_reports_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
