@@ -14,16 +14,25 @@ from collections.abc import Callable, Iterator
 from embedbk.client.password import NO_PASSWORD, OPENER
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
 from embedbk.codec.lost_entries import is_lost
+from embedbk.codec.metadata_messages import Put, Txn
 from embedbk.codec.registration import BOOKIES_PREFIX, Registration, decode_registration
 from embedbk.codec.repair_mark import REPAIR_PREFIX
-from embedbk.codec.repair_state import UNREPAIRABLE_PREFIX, decode_unrepairable, unrepairable_path
+from embedbk.codec.repair_state import (
+    CONTROL_KEY,
+    UNREPAIRABLE_PREFIX,
+    RepairControl,
+    decode_repair_control,
+    decode_unrepairable,
+    encode_repair_control,
+    unrepairable_path,
+)
 from embedbk.config import FRAME_BYTES_MAX
 from embedbk.errors import StorageError
 from embedbk.host.bookie_node import BookieNode
 from embedbk.host.repairing import RepairOptions, RepairService
 from embedbk.ids import NO_ENTRY, Member
 from embedbk.metadata.claims import REPAIRING_PREFIX
-from embedbk.metadata.levels import LEVEL_OF_HOLDINGS
+from embedbk.metadata.levels import LEVEL_OF_HOLDINGS, LEVEL_OF_KEEPERS
 from embedbk.ports.durable_bookie import DurableBookie
 from embedbk.repair.auditor import AuditorOptions
 from embedbk.repair.balancing import BalancerOptions
@@ -49,6 +58,8 @@ HEALED_NS = 1_500 * SECOND
 SETTLED_NS = 3 * SECOND  # Time for a client to learn the cluster's level.
 SCRUBBED_NS = 60 * SECOND
 LOOK_NS = SECOND // 5  # Every copy is read at each look.
+STOPPED = 0.3  # In this part of worlds an operator stops repair for a time.
+STOPS_MS = (200, 2_000, 20_000)
 LATE_ROT = 0.5  # In this part of worlds a copy rots late.
 GRACES_NS = (300 * MS, 2 * SECOND, 8 * SECOND)
 
@@ -83,6 +94,7 @@ class Healers:
         self._chance = random.Random(f"healers {world.seed}")
         self._begun = 0
         self.services: dict[str, RepairService] = {}
+        self._walls: dict[str, Callable[[], int]] = {}
         grace_ns = self._chance.choice(GRACES_NS)
         # Most ledgers of a world are small; in some worlds each is repaired by itself all the same.
         side_by_side = random.Random(f"small ledgers {world.seed}")
@@ -138,6 +150,10 @@ class Healers:
             self.begin()
         for _ in range(self._chance.choice([0, 1, 3])):
             world.after(self._chance.randint(0, for_ns), self._replace_one)
+        stops = random.Random(f"repair stopped {world.seed}")
+        if stops.random() < STOPPED:
+            stopped_ms = stops.choice(STOPS_MS)
+            world.after(stops.randint(0, for_ns), lambda: self._stop_for(stopped_ms))
 
     def begin(self) -> None:
         """One more process."""
@@ -152,6 +168,7 @@ class Healers:
         def wall_ms() -> int:
             return began_ms + (world.now_of(name) - began_ns) // MS
 
+        self._walls[name] = wall_ms
         self.services[name] = RepairService(
             node, name, self._options, chance, lambda: world.now_of(name), wall_ms
         )
@@ -164,6 +181,20 @@ class Healers:
             self._world.crash(self._chance.choice(living))
             self._world.sometimes["healer killed"] += 1
             self.begin()
+
+    def _stop_for(self, stopped_ms: int) -> None:
+        """An operator stops repair for a time, behind which the auditor of that time switches it on again."""
+        world = self._world
+        for name, wall_ms in self._walls.items():
+            node = world.nodes.get(name)
+            # A wall clock that has jumped may be set back for the next process, and then the stop has no end.
+            if node is None or node.metadata.client.cluster_level < LEVEL_OF_KEEPERS or world.wall_ms:
+                continue
+            until_ms = wall_ms() + stopped_ms
+            put = Put(CONTROL_KEY, encode_repair_control(RepairControl(is_stopped=True, until_ms=until_ms)))
+            node.metadata.request(world.now_of(name), Txn([], [put]), lambda now_ns, result: None)
+            world.wake(name)
+            return
 
     # Once faults have stopped.
 
@@ -188,6 +219,10 @@ class Healers:
             world.sometimes["small ledgers asked for in halves"] += service.refused > 0
             world.sometimes["retention kept by an elected host"] += service.retained > 0
             world.sometimes["copies moved to a better place"] += service.moved > 0
+        control = world.committed(CONTROL_KEY).get(CONTROL_KEY)
+        if control is not None:
+            with contextlib.suppress(StorageError):
+                world.sometimes["repair switched on again"] += not decode_repair_control(control).is_stopped
         if left:
             raise Violation("L9", f"behind all faults {'; '.join(left[:3])}")
         self._rot_is_repaired()

@@ -108,6 +108,7 @@ SOMETIMES = {
     "repair impossible": "a ledger was given up until something changes: no target, or no good copy",
     "repair left to a writer": "a worker left the last fragment of an open ledger alone",
     "source told what it has before a copy": "a repair asked who has what the writer published, and was answered",
+    "repair switched on again": "an operator stopped repair for a time, and behind it the auditor began it again",
     "repair lost its hold": "a worker's session ended while it repaired",
     "repair postponed": "a worker could not tell, and gave a mark back for a while",
     "foreign disk refused": "a bookie with an empty disk under its old name was refused by the cluster",

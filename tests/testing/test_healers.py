@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from embedbk.core.machine import Effect
+from embedbk.metadata.levels import LEVEL_OF_KEEPERS
 from embedbk.repair.fragment_copy import CopyResult
 from embedbk.repair.seat_fill import SeatFill
 from embedbk.testing import Cluster, healers
@@ -61,3 +62,30 @@ def test_what_rotted_is_missed_once_the_scrubber_has_found_it(monkeypatch: pytes
         assert storage.finish_scrub().damages
 
     healed_world(monkeypatch, damage)
+
+
+@pytest.mark.parametrize("stopped_ms", [2_000, 10 * HEALED_S * 1000])
+def test_repair_that_an_operator_stopped_for_a_time_is_done_behind_it(
+    monkeypatch: pytest.MonkeyPatch, stopped_ms: int
+) -> None:
+    """L9, P11.1: the auditor of that time switches it on again; one that never does is found."""
+    monkeypatch.setattr(healers, "HEALED_NS", HEALED_S * SECOND)
+    with Cluster(seed=3) as cluster:
+        world = cluster.world
+        writer = cluster.client().create_ledger()
+        writer.add(b"one")
+        rule = cluster.drop_messages("AddRequest", receiver="b3", ledger_id=writer.ledger_id)
+        writer.add(b"two")
+        service = healers.Healers(world, SECOND)
+        node, *_ = [world.nodes[name] for name in service.services]
+        assert world.run_until(lambda: node.metadata.client.cluster_level >= LEVEL_OF_KEEPERS, 5 * SECOND)
+        service._stop_for(stopped_ms)
+        world.run_for(SECOND)
+        rule()
+        writer.close()
+        if stopped_ms > HEALED_S * 1000:
+            with pytest.raises(Violation, match=r"L9.*b3/.* lacks entry 1 of ledger 1"):
+                service.check()
+        else:
+            service.check()
+            assert world.sometimes["repair switched on again"] == 1
