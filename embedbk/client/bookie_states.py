@@ -28,7 +28,7 @@ class BookieState(NamedTuple):
     why: str  # Why it is read-only, or who drains it and why; empty for the others.
     endpoints: tuple[str, ...]
     location: str  # "zone/rack", or nothing.
-    free_bytes: int  # As it registered last.
+    free_bytes: int  # As it told last: within 10 s of a change by a twentieth.
     # Entry logs that may hold entries which it cannot find, as damage took their indexes. While there are any, it can
     # say of no entry that it does not have it. Where it looked through them in vain, drain the bookie, and let another
     # one, or empty directories, take its place.

@@ -69,6 +69,7 @@ REGISTER_AGAIN_NS = 500_000_000
 # A bookie that just started waits so long for metadata before it serves without it: no member greets, or none answers.
 ALONE_NS, UNANSWERED_NS = 500_000_000, 5_000_000_000
 TELL_NS = 10_000_000_000  # Between two reports to metadata of how much is durable.
+FREE_SHARE = 20  # Free bytes are told again when they have changed by one part in so many of what was told.
 LEAVE_NS = 1_000_000_000  # For the answers to the last report at a clean stop, and to the session's end.
 
 
@@ -125,7 +126,7 @@ class Registering:
         self._is_following = False  # Its placement is watched.
         self._is_placed = False  # Listed with one.
         self._told: tuple[int, ...] = ()  # Tokens, as they were reported to metadata last.
-        self._told_dark = 0
+        self._told_dark = self._told_free = 0
         self._written = ABSENT  # Revision of the cookie that was written last; no other one is under way.
         # A cookie that knows more than these directories: what may be lost is in limbo for it.
         self._suffered = b""
@@ -182,7 +183,10 @@ class Registering:
 
     @property
     def _has_news(self) -> bool:
-        return self._storage.durable_tokens() != self._told or self._dark_logs() != self._told_dark
+        if self._storage.durable_tokens() != self._told or self._dark_logs() != self._told_dark:
+            return True
+        # Others fill the device and make room on it: ensembles are placed by it, and operators look at it.
+        return abs((self._free_now() or 0) - self._told_free) * FREE_SHARE > self._told_free
 
     def listens_at(self, now_ns: int, endpoints: Sequence[str]) -> None:
         """Register under these endpoints: clients find the bookie there from now on."""
@@ -479,6 +483,7 @@ class Registering:
             if not is_writable and not was_raised and not note.takes_nothing_new:
                 then.append(Put(placement_path(self._bookie_id), noted))
         dark_logs = self._told_dark = self._dark_logs()
+        free_bytes = self._told_free = self._free_now() or 0
         registration = encode_registration(
             Registration(
                 REGISTRATION_VERSION,
@@ -486,7 +491,7 @@ class Registering:
                 self._storage.incarnation,
                 self._endpoints,
                 is_writable,
-                self._free_now() or 0,
+                free_bytes,
                 self._location,
                 self._storage.starts.id,
                 self._why_not(note),

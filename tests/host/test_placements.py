@@ -110,3 +110,16 @@ def test_in_a_full_catalog_a_bookie_without_one_is_listed_without(place: Place) 
     catalog.key_space.limits = room
     place.run_for(TELL_NS + SECOND, SECOND)
     assert listed(place).placement == placement(place) is not None
+
+
+def test_free_bytes_that_others_change_are_told_again(place: Place) -> None:
+    """P10.6: ensembles are placed by them, and a bookie that takes no add has nothing else to tell."""
+    free = [100 << 30]
+    place.free_bytes = lambda: free[0]
+    place.start_bookie("b1", place.crash("b1"))
+    place.until(lambda: place.bookie("b1").is_registered)
+    place.run_for(2 * TELL_NS, SECOND)  # Until it has nothing else to tell.
+    for now, told in ((96, 100), (90, 90), (94, 90), (200, 200)):
+        free[0] = now << 30
+        place.run_for(TELL_NS + SECOND, SECOND)
+        assert listed(place).free_bytes == told << 30
