@@ -170,6 +170,7 @@ SOMETIMES = {
     "splice refused": "what was to be spliced was given up, open, or of another attempt",
     "splice withdrawn": "an owner did not splice in time, and will not",
     "staged ledger given up": "a ledger went that no transaction was to splice any more",
+    "sealed behind a takeover": "a log was sealed by a client that had lost it to another one meanwhile",
     "sealing lost to a takeover": "a log was to be sealed, and others took it over again and again",
     "log pinned": "a pin held what a reader was about to read",
     "consumer lost its lease": "a consumer heard that another may consume by its cursor",
@@ -288,6 +289,8 @@ DIRECTED: dict[str, str] = {
     "one of several ledgers refused": "copies rot rarely, and few ledgers are repaired together; "
     "tests/repair/test_small_repairs.py lets one of them rot",
     "placement was another": "a bookie goes read-only between a choice and its transaction, which takes milliseconds",
+    "sealing lost to a takeover": "five times in a row others would have to come between an epoch and a list; "
+    "tests/scenarios/test_sealing.py lets them",
     "wrong incarnation": "nobody dials a bookie whose registration names another incarnation than it asks for",
 }
 

@@ -86,7 +86,7 @@ def visitor(world: World, client: str, chance: random.Random, quorum: Quorum) ->
                 if "settings" in world.features and settling.random() < 0.4:
                     yield from changes_settings(world, client, runtime, reading, settling, quorum)
                     continue
-                if "seals" in world.features and sealing.random() < 0.2:
+                if "seals" in world.features and sealing.random() < 0.4:
                     yield from seals(world, client, runtime, reading, quorum)
                     continue
                 if "splices" in world.features and splicing.random() < 0.5:

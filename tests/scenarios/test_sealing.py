@@ -171,6 +171,30 @@ def test_a_takeover_that_was_begun_before_the_seal_leaves_nothing(cluster: Clust
     assert listed(cluster).seal is not None
 
 
+@pytest.mark.parametrize("takeovers", [4, 5])
+def test_a_sealing_that_loses_the_log_again_and_again_gives_up(cluster: Cluster, takeovers: int) -> None:
+    """P8.9, P8.1: each time another client took the log over between its epoch and its list. Nothing is sealed then,
+    and the error says that the log was lost; asked again it seals."""
+    fill(cluster, 2)
+    world, runtime = cluster.world, cluster.client("a")._runtime
+    reading = LogReading(runtime, NAME, Password(b""))
+    actor = world.spawn("a", awaited(runtime, seal(reading, "enough")))
+    for _ in range(takeovers):
+        owner = world.committed(log_owner_path(NAME))
+        assert cluster.run_until(lambda: world.committed(log_owner_path(NAME)) != owner)  # noqa: B023
+        assert not actor.is_over
+        cluster.pause("a")
+        cluster.client("b").log(NAME).writer().close()
+        cluster.resume("a")
+    assert cluster.run_until(lambda: actor.is_over)
+    if takeovers == 4:
+        assert actor.error is None and listed(cluster).seal is not None
+        return
+    assert isinstance(actor.error, LedgerFenced)
+    assert listed(cluster).seal is None
+    assert cluster.client("a").log(NAME).seal("enough").reason == "enough"
+
+
 def test_a_seal_is_kept_with_pages_and_without(cluster: Cluster) -> None:
     """WIRE.md: fields are appended; a list that is not sealed is as builds before write it."""
     closed = LogSegment(1, 0, 4, 5, 1, 9)

@@ -120,6 +120,7 @@ _RARE = {
     "ledger freed",
     "ledger not freed",
     "ledgers spliced",
+    "sealed behind a takeover",
     "sealing lost to a takeover",
     "repair impossible",
     "splice beside a writer",
@@ -130,6 +131,7 @@ _RARE = {
     "repair left to a writer",
     "repair lost its hold",
     "repair postponed",
+    "repair switched on again",
     "seats repaired",
     "settings of a log changed",
     "sent to bookies of its loop",  # In worlds with disks in C only.
