@@ -175,11 +175,39 @@ MUTANTS = (
         (
             (
                 "embedbk/core/drops.py",
-                ("            if row is not None and row.is_dropped:\n                effects"),
-                ("            if row is not None:\n                effects"),
+                ("            if row is not None and row.is_dropped:\n                row.last_entry"),
+                ("            if row is not None:\n                row.last_entry"),
             ),
         ),
         ("tests/rules/test_p7_dropping.py::test_recovery_brings_a_dropped_ledger_back",),
+    ),
+    Mutant(
+        "last-entry-of-before-the-drop",
+        "P7.1 P7.3",
+        "a ledger that came back shows the last entry of what was dropped, and a check misses it",
+        (
+            (
+                "embedbk/core/drops.py",
+                "                row.last_entry = NO_ENTRY",
+                "                row.last_entry = row.last_entry",
+            ),
+        ),
+        (
+            "tests/rules/test_p7_dropping.py::test_the_last_entry_of_a_ledger_that_came_back_is_among_what_came",
+        ),
+    ),
+    Mutant(
+        "last-entry-only-rises-in-c",
+        "P7.1 P7.3",
+        "of several states of a ledger that came back the highest last entry counts, as before the drop",
+        (
+            (
+                "native/store/table_states.c",
+                "    row->last_entry = last;",
+                "    if (last > row->last_entry) row->last_entry = last;",
+            ),
+        ),
+        ("tests/storage/test_ledger_table.py::test_loading_never_lifts_a_fence_nor_lowers_the_lac_pair",),
     ),
     Mutant(
         "dropped-under-its-answers",

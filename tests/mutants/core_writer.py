@@ -54,6 +54,20 @@ _MISSED = "tests/rules/test_p4_missed_copies.py::test_"
 
 MUTANTS = (
     Mutant(
+        "who-has-a-seat-again-is-told-no-lac",
+        "P6.2 P4.5 L18",
+        "a bookie that goes on in its seat while the writer idles does not hear of the last entries",
+        ((_ENSEMBLE, "        if back:\n            self.lac_publishing.note_seated()\n", ""),),
+        (_P4_STALL + "who_has_a_seat_behind_the_publication_is_told_the_lac",),
+    ),
+    Mutant(
+        "who-takes-a-seat-is-told-no-lac",
+        "P6.2 P4.4 L18",
+        "a bookie that takes a seat while the writer idles does not hear of the last entries",
+        ((_ENSEMBLE, "        if fresh:\n            self.lac_publishing.note_seated()\n", ""),),
+        (_P4_STALL + "who_has_a_seat_behind_the_publication_is_told_the_lac",),
+    ),
+    Mutant(
         "a-handle-that-rests-fails-in-a-shortage",
         "P4.5 P10.4",
         "open ledgers that nobody appends to fail when a bookie stays away for five seconds",
