@@ -15,7 +15,7 @@ from embedbk.client.compression import is_installed
 from embedbk.client.password import Password
 from embedbk.client.runtime import Runtime
 from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, LedgerMetadata, decode_ledger_metadata
-from embedbk.config import Settings
+from embedbk.config import Placement, Settings
 from embedbk.metadata.levels import LEVEL_OF_COMPRESSION
 from embedbk.testing.actors import Sleep, Until
 from embedbk.testing.bounders import settings_drawn
@@ -40,6 +40,14 @@ __all__ = [
 
 PASSWORDS = (b"", b"sesame", b"open wide")
 READY_NS = 20 * SECOND
+# Bookies of such a world stand in up to three racks of one zone (run.py).
+PLACEMENTS = (
+    Placement("rack"),
+    Placement("rack", is_strict=True),
+    Placement("rack", is_strict=True, weighs_space=True),
+    Placement("rack", domains_min=3, is_strict=True),
+    Placement(weighs_space=True, local=("b1", "b2")),
+)
 
 Asking = Generator[Sleep | Until, Any, Any]
 
@@ -86,7 +94,7 @@ def traits_drawn(world: World, runtime: Runtime, chance: random.Random) -> creat
     return creating.traits_of(
         runtime,
         maybe("deferred", "synced", "deferred"),
-        None,
+        maybe("placements", None, *PLACEMENTS),
         delays_change=maybe("delayed", False, True),
         digest=maybe("digests", "crc32c", "xxh3", "hmac"),
         compression=maybe("compressed", None, "zstd") if can_compress else None,

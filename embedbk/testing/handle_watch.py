@@ -255,6 +255,8 @@ class HandleWatch:
         if not ghost.is_healed or not isinstance(effect.error, NotEnoughBookies):
             return
         ghost.note_clock(writer.node, event.now_ns)
+        if core.options.placement.is_strict:
+            return  # Those that are up may stand in too few racks (RP40).
         usable = sum(1 for bookie in core.bookies if bookie.is_writable)
         if ghost.since_healed_ns(writer.node) > _HEALED_GRACE_NS and usable >= core.quorum.ensemble_size:
             raise Violation("L3", f"ledger {ledger.ledger_id}: {effect.error}, and {usable} bookies are up")

@@ -48,7 +48,7 @@ from embedbk.testing.invariants_bounds import BoundWatch
 from embedbk.testing.invariants_cursors import CursorWatch
 from embedbk.testing.invariants_logs import Logs
 from embedbk.testing.invariants_names import LogNames
-from embedbk.testing.invariants_placement import PlacementWatch
+from embedbk.testing.invariants_placement import PlacementWatch, StrictPlacements
 from embedbk.testing.observer import Observer
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
@@ -83,6 +83,7 @@ class Invariants(Observer):
         self._lists: dict[str, frozenset[int]] = {}  # Key of a log's list -> the ledgers that it names.
         # Bookie that was listed as read-only last, or is drained -> revision of that (P10.6).
         self._closed: dict[str, int] = {}
+        self._strict = StrictPlacements(self.sometimes)
         self._placements = PlacementWatch(self.sometimes, self._closed)
         self._parked: dict[Any, tuple[int, int]] = {}  # Reader core -> (second, requests sent in it).
         self._ticks: dict[Any, tuple[int, int]] = {}  # Core -> (time of its last tick, ticks at that time).
@@ -101,6 +102,7 @@ class Invariants(Observer):
             self._not_in_a_circle(node, core, event)
         if type(event) is KeyRead:
             self._note_naming(core, event)
+        self._strict.look(core, effects)
         check = self._cores.get(type(core))
         if check is not None:
             check(node, core, event, effects)
@@ -402,6 +404,7 @@ class Invariants(Observer):
             registration = decode_registration(new, bookie_id)
         except StorageError:
             return  # A stranger's.
+        self._strict.locations[bookie_id] = registration.location
         if registration.is_writable or registration.placement is None:
             self._closed.pop(bookie_id, None)
         else:

@@ -1,10 +1,21 @@
-"""Checks of bookies that are taken out of service, by the metadata (P10.6, P11.3)."""
+"""Checks of who may be named in an ensemble: bookies that are taken out of service, by the metadata (P10.6, P11.3), and
+racks that a client asks for strictly (RP40)."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from msgspec.structs import replace
 
-from embedbk.codec.ledger_metadata import LEDGERS_PREFIX, decode_ledger_metadata, ledger_of_key
+from embedbk.codec.ledger_metadata import (
+    LEDGERS_PREFIX,
+    LedgerMetadata,
+    LedgerState,
+    decode_ledger_metadata,
+    ledger_of_key,
+)
+from embedbk.codec.metadata_messages import ABSENT, Put
 from embedbk.codec.registration import (
     BOOKIES_PREFIX,
     PLACEMENTS_PREFIX,
@@ -13,11 +24,64 @@ from embedbk.codec.registration import (
     decode_registration,
 )
 from embedbk.codec.tombstone import DELETED_PREFIX, decode_tombstone
+from embedbk.config import Placement
+from embedbk.core.metadata_words import Transact
+from embedbk.core.quorum import write_set
+from embedbk.core.writer import Writer
 from embedbk.errors import StorageError
 from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
 
-__all__ = ["PlacementWatch"]
+__all__ = ["PlacementWatch", "StrictPlacements"]
+
+
+class StrictPlacements:
+    """RP40: who asks for racks or zones strictly names an ensemble only if every write set spans so many of them."""
+
+    def __init__(self, sometimes: Sometimes) -> None:
+        self.locations: dict[str, str] = {}  # "zone/rack" of bookies, as they registered.
+        self._sometimes = sometimes
+
+    def look(self, core: Any, effects: Sequence[Any]) -> None:
+        """At each ensemble that this core names: of a ledger that it makes, or of its own in a change."""
+        for effect in effects:
+            if type(effect) is not Transact:
+                continue
+            placement = _placement_of(core)
+            if placement is None or not placement.is_strict:
+                return
+            absent = {each.key for each in effect.when if each.revision == ABSENT}
+            for put in effect.then:
+                is_named = (
+                    type(core) is Writer or put.key in absent
+                )  # Others only close those that are there.
+                if isinstance(put, Put) and put.key.startswith(LEDGERS_PREFIX) and is_named:
+                    self._check(placement, decode_ledger_metadata(put.value))
+
+    def _check(self, placement: Placement, metadata: LedgerMetadata) -> None:
+        if metadata.state != LedgerState.OPEN:
+            return
+        seats, quorum = metadata.fragments[-1].members, metadata.quorum
+        wanted = min(placement.domains_min, quorum.write_quorum)
+        for residue in range(quorum.ensemble_size):
+            places = [self.locations.get(seats[seat].bookie_id, "") for seat in write_set(residue, quorum)]
+            if placement.domain == "zone":
+                places = [place.partition("/")[0] for place in places]
+            if len(set(places)) < wanted:
+                raise Violation(
+                    "RP40",
+                    f"ledger {metadata.ledger_id}: a write set stands in {places}, and {wanted} {placement.domain}s "
+                    "were asked for strictly",
+                )
+        self._sometimes.note("strict placement kept")
+
+
+def _placement_of(core: Any) -> Placement | None:
+    """Of a core that names ensembles: of its own ledger, of one that it makes, or of the next one of a log."""
+    if isinstance(core, Writer):
+        return core.options.placement
+    placement = getattr(getattr(core, "new", core), "placement", None)
+    return placement if isinstance(placement, Placement) else None
 
 
 class PlacementWatch:

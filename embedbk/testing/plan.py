@@ -79,6 +79,7 @@ FEATURES = (
     "records",
     "archives",
     "compressed",
+    "placements",
 )
 # Drawn by a chance of their own, so that a plain plan (is_plain) stays what it was before they came.
 LESS_KINDS = ("older-disk", "newest-gone")  # The bookie is not informed (P7.9).
@@ -405,6 +406,8 @@ def _users(more: random.Random, duration_ns: int) -> tuple[tuple[str, ...], list
         features += ("archives",)
     if random.Random(f"compressed {features} {duration_ns}").random() < 0.4:
         features += ("compressed",)
+    if random.Random(f"placements {features} {duration_ns}").random() < 0.3:
+        features += ("placements",)
     most = {"user": 2, "owner": 2, "visitor": 2, "remover": 2, "mender": 2}
     most["remover"] *= "deletion" in features
     most["mender"] *= "repair" in features

@@ -117,7 +117,7 @@ def _uneven(plan: Plan) -> dict[str, dict[str, Any]]:
     racks = {name: chance.choice(["z/1", "z/2", "z/3"]) for name in names}
     return {
         "rooms": rooms if chance.random() < 0.3 else {},
-        "racks": racks if chance.random() < 0.2 else {},
+        "racks": racks if chance.random() < 0.2 or "placements" in plan.features else {},
     }
 
 

@@ -170,6 +170,7 @@ SOMETIMES = {
     "splice refused": "what was to be spliced was given up, open, or of another attempt",
     "splice withdrawn": "an owner did not splice in time, and will not",
     "staged ledger given up": "a ledger went that no transaction was to splice any more",
+    "strict placement kept": "an ensemble was named by a client that asks for racks strictly",
     "sealed behind a takeover": "a log was sealed by a client that had lost it to another one meanwhile",
     "sealing lost to a takeover": "a log was to be sealed, and others took it over again and again",
     "log pinned": "a pin held what a reader was about to read",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -32,7 +34,7 @@ from embedbk.codec.read_messages import ReadAnswer, ReadRequest
 from embedbk.codec.registration import placement_path
 from embedbk.codec.repair_mark import repair_mark_path
 from embedbk.codec.tombstone import tombstone_path
-from embedbk.config import Quorum
+from embedbk.config import Placement, Quorum
 from embedbk.core.bookie import Bookie
 from embedbk.core.bookie_words import (
     CollectionBegun,
@@ -76,6 +78,8 @@ from embedbk.metadata.vocabulary import RequestReceived as MetadataRequestReceiv
 from embedbk.metadata.vocabulary import TurnEnded as MetadataTurnEnded
 from embedbk.storage.memory import MemoryBookieStorage, Survivors
 from embedbk.testing.invariants import Invariants
+from embedbk.testing.invariants_placement import StrictPlacements
+from embedbk.testing.sometimes import Sometimes
 from embedbk.testing.violation import Violation
 from tests.metadata.alone import log_of_one
 from tests.rules.world import TOLD
@@ -1075,6 +1079,36 @@ def test_a_change_that_never_comes_to_pass_may_name_whoever_it_named() -> None:
     with pytest.raises(Violation, match=r"^I17: "):
         propose_read_only(placement=7)
     propose_read_only(placement=8)
+
+
+@pytest.mark.parametrize("maker", ["creation", "change", "next ledger of a log"])
+def test_an_ensemble_in_too_few_racks_is_found(maker: str) -> None:
+    """RP40: by a client that asks for two racks strictly; and for a ledger that it only closes it is as it is."""
+    key, wanted = ledger_key_path(LEDGER), Placement("rack", is_strict=True)
+    core: Any = SimpleNamespace(placement=wanted)
+    if maker == "change":
+        core = History().writer
+        core.options = dataclasses.replace(core.options, placement=wanted)
+    elif maker == "next ledger of a log":
+        core = SimpleNamespace(new=SimpleNamespace(placement=wanted))
+
+    def named(third: str, state: LedgerState = LedgerState.OPEN, revision: int = 0) -> None:
+        strict = StrictPlacements(Sometimes())
+        strict.locations |= {"b1": "z/1", "b2": "z/1", "b3": third}
+        ends = (0, 1) if state == CLOSED else (None, None)
+        put = Put(key, encode_ledger_metadata(version(state, *ends)))
+        revision = 4 if maker == "change" else revision
+        strict.look(core, [Transact("cas", [Compare(key, revision)], [put])])
+
+    named("z/2")
+    named("z/1", CLOSED)
+    with pytest.raises(Violation, match=r"^RP40: ledger 1: a write set stands in \['z/1', 'z/1', 'z/1'\]"):
+        named("z/1")
+    if maker != "change":
+        named("z/1", revision=4)
+    wanted_less = Placement("rack")
+    core = SimpleNamespace(placement=wanted_less)
+    named("z/1")
 
 
 def test_a_confirmation_of_a_lost_seat_counts_no_more() -> None:
