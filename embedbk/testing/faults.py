@@ -47,6 +47,8 @@ def heal(world: World) -> None:
         world.resume(name)
     upgrade_all(world)
     world.members.start_all()
+    for name in world.members.names:
+        world.members.mend_snapshots(name)
     for name, disk in world.disks.items():
         disk.calm()
         if name in world.nodes:

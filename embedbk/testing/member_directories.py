@@ -24,6 +24,7 @@ from embedbk.testing.member_bytes import OpenedMember
 __all__ = ["CLUSTER_TOKEN", "MemberDirectory"]
 
 CLUSTER_TOKEN = bytes(15) + b"\x01"
+SNAPSHOT_CALLS = ("open", "write", "sync", "rename", "sync_directory")
 
 
 @dataclass(slots=True)
@@ -100,6 +101,12 @@ class MemberDirectory:
         take_state(kept, store)
         store.close()
         self.journal = MemoryJournal(journal.crash())
+
+    def mend(self) -> None:
+        """Its disk has room for snapshots, and fails no call."""
+        self.disk.break_device(SNAPSHOT_DIRECTORY, 0)
+        for call in SNAPSHOT_CALLS:
+            self.disk.fail(call, nth=0)
 
     def harm_snapshot(self) -> None:
         """75: the newest snapshot of two is damaged now and then while the member is down; that must cost nothing. One

@@ -289,6 +289,25 @@ def _member_slow_apply(world: World, step: Step, chance: random.Random) -> bool:
     return True
 
 
+def _snapshot_fails(world: World, step: Step, chance: random.Random) -> bool:
+    """D8, D9: a member cannot write a snapshot, of its own state or another's, and goes on with the log that it has."""
+    name = step.target
+    if name not in world.nodes:
+        return False
+    world.members.fail_snapshots(name, chance)
+    world.members.hasten_snapshot(name)
+
+    def mend() -> None:
+        node = world.nodes.get(name)
+        world.sometimes["metadata snapshot not written"] += (
+            node is not None and node._snapshotting.failure != ""
+        )
+        world.members.mend_snapshots(name)
+
+    world.after(step.for_ns, mend)
+    return True
+
+
 def _level_raise(world: World, step: Step, chance: random.Random) -> bool:
     """L7: some go back to the build before; an operator raises the level, and upgrades the nodes that refuse it."""
     Raiser(world, step.number, chance).begin()
@@ -397,5 +416,6 @@ BEGIN: dict[str, Callable[[World, Step, random.Random], bool]] = {
     "joint-crash": _joint_crash, "beside-pause": _beside_pause, "slow-follower": _slow_follower,
     "follower-old-disk": _follower_old_disk, "member-duplication": _member_duplication,
     "member-slow-apply": _member_slow_apply, "level-raise": _level_raise,
+    "snapshot-fails": _snapshot_fails,
     "member-copy": _member_copy, "member-torn": _member_torn, "member-flip": _member_flip,
 }  # fmt: skip

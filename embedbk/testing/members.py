@@ -8,6 +8,7 @@ Faults and checks address a member by its name.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import random
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from embedbk.testing.agreed_history import Agreed
 from embedbk.testing.disks import MetadataCopy
 from embedbk.testing.member_bytes import open_behind_a_flip, open_behind_a_tear
 from embedbk.testing.member_copies import MemberCopies
-from embedbk.testing.member_directories import CLUSTER_TOKEN, MemberDirectory
+from embedbk.testing.member_directories import CLUSTER_TOKEN, SNAPSHOT_CALLS, MemberDirectory
 from embedbk.testing.member_names import METADATA, member_names
 from embedbk.testing.process_names import bookie_of
 from embedbk.testing.quorum_watch import QuorumWatch
@@ -217,6 +218,7 @@ class Members:
         world, directory = self._world, self._directories[name]
         journal, chance = directory.journal, directory.chance
         directory.disk.crash(chance.getrandbits(63) | 1)  # As the journal was, when it went down.
+        directory.mend()  # A start that cannot read its snapshot is refused.
         directory.harm_snapshot()
         is_alone = len(self.names) == 1
         identity = MemberIdentity(
@@ -376,6 +378,19 @@ class Members:
     def hasten_snapshot(self, name: str) -> None:
         """Its next turn begins one, if anything was applied since the last."""
         self._world.nodes[name].store._entry_bytes = SNAPSHOT_DUE_BYTES_MAX
+
+    def fail_snapshots(self, name: str, chance: random.Random) -> None:
+        """D8, D9: from now on its disk has no room for a snapshot, or fails a call of each."""
+        disk = self._directories[name].disk
+        if chance.random() < 0.5:
+            disk.break_device(SNAPSHOT_DIRECTORY, errno.EDQUOT)
+        else:
+            call = chance.choice(SNAPSHOT_CALLS)
+            disk.fail(call, error=errno.EIO, stays=True)
+
+    def mend_snapshots(self, name: str) -> None:
+        if self.exists(name):
+            self._directories[name].mend()
 
     # Losses.
 

@@ -51,7 +51,7 @@ FAULT_KINDS = {
     "rot": "D4", "misdirected": "D5", "lost-write": "D6", "stale": "D7", "file-harm": "D12", "old-copy": "D13",
     "older-metadata": "D13", "stranger": "T10",
     "older-disk": "D13", "newest-gone": "D12", "clone": "D13", "index-rot": "D4",
-    "metadata-full": "D9", "metadata-crowd": "L13", "client-crowd": "L13", "stop": "P1",
+    "metadata-full": "D9", "snapshot-fails": "D9", "metadata-crowd": "L13", "client-crowd": "L13", "stop": "P1",
     "leader-crash": "P1", "leader-pause": "P4", "leader-stall": "D11", "member-crash": "P1", "member-pause": "P4",
     "member-slow": "P5", "member-slow-disk": "D11", "members-apart": "N7", "member-one-way": "N6",
     "member-wipe": "D13", "member-old-disk": "D13",
@@ -90,6 +90,7 @@ _APART_KINDS = (
     "metadata-crowd",
     "metadata-full",
     "metadata-stall",
+    "snapshot-fails",
     "older-metadata",
     "slow-seat",
     "stop",
@@ -497,6 +498,8 @@ def _fault(
             | "stranger"
         ):
             return Step(0, at_ns, kind, for_ns=for_ns, seed=seed)
+        case "snapshot-fails":
+            return Step(0, at_ns, kind, METADATA, for_ns=for_ns, seed=seed)
         case "power-cut" | "metadata-crash":
             return Step(0, at_ns, kind, for_ns=min(for_ns, 1_500 * MS), seed=seed)
         case "writer-crash":

@@ -213,6 +213,7 @@ SOMETIMES = {
     "read of metadata refused at once": "a node's client had so many requests under way that it took no more",
     "crowd answered": "every request of a crowd was answered in the end, also those that were put off",
     "metadata started from a snapshot": "a metadata member read a snapshot, and the log behind it",
+    "metadata snapshot not written": "a disk of the metadata had no room for a snapshot, or failed under it",
     "metadata log torn": "power went in the middle of a member's group commit",
     "metadata stood still": "sessions were given their time again, since the metadata's disk had stood still",
     "negative to a recovery": "a recovery read was told that an entry is not there",

@@ -15,13 +15,18 @@ from embedbk.errors import StorageError
 from embedbk.host.peers import PeerLinks
 from embedbk.metadata.quorum import Policy
 from embedbk.storage import log_use
-from embedbk.testing import member_bytes
+from embedbk.storage.snapshot_format import parse_snapshot_name
+from embedbk.testing import faults, member_bytes
 from embedbk.testing.clocks import MS, SECOND
+from embedbk.testing.invariants import Invariants
 from embedbk.testing.member_bytes import OpenedMember
 from embedbk.testing.member_copies import COPY_COUNTED, COPY_REFUSED
+from embedbk.testing.member_names import METADATA
 from embedbk.testing.members_liveness import agree_at_last, has_leader
+from embedbk.testing.plan import Step
 from embedbk.testing.process_names import twin_of
 from embedbk.testing.violation import Violation
+from embedbk.testing.world import World
 from tests.sim.test_members import Quorum
 
 
@@ -187,3 +192,20 @@ def test_a_torn_group_that_costs_more_than_itself_is_found(monkeypatch: pytest.M
         with pytest.raises(Violation, match=match):
             quorum.members.tear(name, random.Random(1))
         quorum.world.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_snapshot_that_cannot_be_written_is_written_later(seed: int) -> None:
+    """I53, D8, D9: the log is kept meanwhile, and everything goes on."""
+    world = World(seed, bookies=1, observers=[Invariants()])
+    node = world.start_client("c1")
+    assert world.run_until(lambda: node.is_ready)
+    step = Step(0, 0, "snapshot-fails", METADATA, for_ns=2 * SECOND, seed=seed)
+    faults.begin(world, step)
+    world.run_for(3 * SECOND)
+    assert world.sometimes["metadata snapshot not written"] == 1
+    directory = world.members._directories[METADATA]
+    assert not [name for name in directory.disk.files() if parse_snapshot_name(name.rpartition("/")[2])]
+    world.run_for(12 * SECOND)
+    assert [name for name in directory.disk.files() if parse_snapshot_name(name.rpartition("/")[2])]
+    world.close()

@@ -33,7 +33,7 @@ def plans(kind: str, first_seed: int) -> Iterator[Plan]:
         ("slow-follower", "slow follower sent ahead of its answers", 3667),
         ("slow-follower", "slow follower whose log was not known", 3604),
         ("member-copy", "copy of a metadata member refused", 5024),
-        ("member-copy", "copy of a metadata member counted", 5006),
+        ("member-copy", "copy of a metadata member counted", 5596),
         ("member-torn", "metadata log torn", 5021),
         ("member-flip", "damaged metadata log gone on with in doubt", 6060),
         ("member-flip", "damaged metadata log refused", 7075),
