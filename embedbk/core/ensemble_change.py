@@ -6,7 +6,7 @@ closing one (P5.2d).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from embedbk.codec.ledger_metadata import Fragment
@@ -40,6 +40,7 @@ def propose(
     placement: Placement = ANYWHERE,
     late: Sequence[Seating] = (),
     last: Sequence[str] = (),
+    known: Mapping[Member, str] = {},
 ) -> Proposal | None:
     """New holders, from the first entry not done on, for as many failed seats as bookies can be found for (RP13).
 
@@ -49,14 +50,16 @@ def propose(
 
     avoid: ids of bookies that failed lately under this handle. last: those of them that are there again, and are taken
     after all others in this order, also for their own seats (P4.5). late: seatings to be replaced though they have not
-    failed (P4.7).
+    failed (P4.7). known: locations of bookies that have seats and are not among these.
     """
     failed = sorted({*in_flight.failed_seats, *(seating.seat for seating in late)})
     seated = [seating.member.bookie_id for seating in in_flight.seatings]
     seatings = list(in_flight.seatings)
     seats = [None if seat in failed else each.member for seat, each in enumerate(seatings)]
     left_out = {*avoid} - {*last}
-    filled = fill_seats(seats, bookies, {*seated, *left_out}, in_flight.quorum, placement, chance, last)
+    filled = fill_seats(
+        seats, bookies, {*seated, *left_out}, in_flight.quorum, placement, chance, last, known
+    )
     for seat in failed:
         member = filled[seat] or _reborn(seatings[seat].member, bookies, left_out)
         if member is not None:

@@ -70,7 +70,7 @@ _FLIGHT_NEW: dict[str, Any] = {
     "is_recovery": False,
 }
 _CANDIDATES_GIVEN = {"chance", "in_flight", "options"}
-_CANDIDATES_NEW: dict[str, Any] = {"failures": {}}
+_CANDIDATES_NEW: dict[str, Any] = {"failures": {}, "unlisted": {}}
 _LACS_GIVEN = {"in_flight", "ledger_id", "options"}
 _LACS_KEPT = ("hinted", "published")
 _SLOW_GIVEN = {"in_flight", "options"}
@@ -93,7 +93,7 @@ _ensemble_new = attrgetter(*_ENSEMBLE_NEW)
 _changes_new, _candidates_new = attrgetter(*_CHANGES_NEW), attrgetter(*_CANDIDATES_NEW)
 _AS_NEW = tuple(_WRITER_NEW.values()), tuple(_FLIGHT_NEW.values())
 _ENSEMBLE_AS_NEW, _CHANGES_AS_NEW = tuple(_ENSEMBLE_NEW.values()), tuple(_CHANGES_NEW.values())
-(_CANDIDATES_AS_NEW,) = _CANDIDATES_NEW.values()
+_CANDIDATES_AS_NEW = tuple(_CANDIDATES_NEW.values())
 _writer_kept, _lacs_kept, _flight_kept, _times_kept = (
     attrgetter(*names) for names in (_WRITER_KEPT, _LACS_KEPT, _FLIGHT_KEPT, _TIMES_KEPT)
 )

@@ -2,7 +2,8 @@
 
 Leaves to others: when to choose (creation, ensemble change, recovery), and which are in quarantine
 (core/quarantine.py). Chance is the caller's seeded generator. A location is text like "zone/rack"; bookies without one
-count as in one common place.
+count as in one common place. One that has a seat and is not listed may stand anywhere, so it adds no rack to its write
+sets.
 """
 
 from __future__ import annotations
@@ -62,18 +63,21 @@ def fill_seats(
     placement: Placement,
     chance: Chance,
     last: Sequence[str] = (),
+    known: Mapping[Member, str] = {},
 ) -> list[Member | None]:
     """The seats with as many of the empty ones filled as bookies can be found for; none, where a strict placement
     cannot be kept.
 
     last: ids of bookies that come behind all others, also behind those in quarantine, in this order. Where a strict
-    placement cannot be kept without those in quarantine, or these, it is kept with them.
+    placement cannot be kept without those in quarantine, or these, it is kept with them. known: locations of bookies
+    that are not among these, and have seats.
     """
     vacant = [seat for seat, member in enumerate(seats) if member is None]
     usable = _usable(bookies, exclude)
     if placement == ANYWHERE:
         return _seated(seats, vacant, choose_bookies(bookies, len(vacant), exclude, chance, last))
-    locations = {info.member: _domain(info.location, placement) for info in bookies}
+    locations = {member: _domain(location, placement) for member, location in known.items()}
+    locations |= {info.member: _domain(info.location, placement) for info in bookies}
     if not placement.is_strict:
         filled, _ = _best_draw(seats, vacant, usable, locations, quorum, placement, chance, last)
         return filled
@@ -130,8 +134,7 @@ def is_adherent(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, p
 
 
 def span_of(seats: Seats, bookies: Iterable[BookieInfo], quorum: Quorum, placement: Placement) -> int:
-    """How near the write sets of these seats are to spanning as many racks or zones as they should; more is nearer. A
-    bookie that is not registered counts as in the common place."""
+    """How near the write sets of these seats are to spanning as many racks or zones as they should; more is nearer."""
     locations = {info.member: _domain(info.location, placement) for info in bookies}
     return 0 if placement.domain == "none" else _spread(seats, locations, quorum, placement)
 
@@ -210,8 +213,8 @@ def _gain(
     for entry_id in range(quorum.ensemble_size):
         in_set = write_set(entry_id, quorum)
         if seat in in_set:
-            domains = {locations.get(m, "") for at in in_set if (m := seats[at]) is not None}
-            gain += len(domains) < placement.domains_min and locations.get(member, "") not in domains
+            domains = {locations[m] for at in in_set if (m := seats[at]) is not None and m in locations}
+            gain += len(domains) < placement.domains_min and locations[member] not in domains
     return gain
 
 
@@ -260,6 +263,10 @@ def _spread(seats: Seats, locations: Mapping[Member, str], quorum: Quorum, place
 
 def _domains_of_write_sets(seats: Seats, locations: Mapping[Member, str], quorum: Quorum) -> list[set[str]]:
     return [
-        {locations.get(m, "") for seat in write_set(entry_id, quorum) if (m := seats[seat]) is not None}
+        {
+            locations[member]
+            for seat in write_set(entry_id, quorum)
+            if (member := seats[seat]) is not None and member in locations
+        }
         for entry_id in range(quorum.ensemble_size)
     ]

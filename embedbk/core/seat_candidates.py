@@ -9,7 +9,7 @@ bookies means. Pure: the times come with events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from embedbk.core import avoided, failed_seats
@@ -24,27 +24,35 @@ from embedbk.ids import Member
 __all__ = ["SeatCandidates"]
 
 _NOBODY: avoided.Failures = {}  # One for all writers whose bookies have not failed yet.
+_NOWHERE: Mapping[Member, str] = {}  # Likewise, of whose bookies all are listed.
 
 
 class SeatCandidates:
     """What one handle remembers of bookies. In all calls `bookies` is the list as it was shown last."""
 
-    __slots__ = ("chance", "failures", "in_flight", "options")
+    __slots__ = ("chance", "failures", "in_flight", "options", "unlisted")
 
     def __init__(self, in_flight: InFlight, chance: Chance, options: WriterOptions) -> None:
         self.in_flight = in_flight  # It has the seats.
         self.chance = chance
         self.options = options
         self.failures: avoided.Failures = _NOBODY  # Bookies that failed lately.
+        # Of those that have seats and have left the list: where they stand, for placements that ask for it.
+        self.unlisted: Mapping[Member, str] = _NOWHERE
 
     def getstate(self) -> dict[str, Any]:
         """The state for digests: what is not the writer's as well."""
-        return {"chance": self.chance, "failures": self.failures}
+        return {"chance": self.chance, "failures": self.failures, "unlisted": self.unlisted}
 
     # What the handle learns.
 
     def note_list(self, before: Sequence[BookieInfo], bookies: Sequence[BookieInfo], now_ns: int) -> None:
-        """Note which bookies that failed are back in a newer list."""
+        """Note which bookies that failed are back in a newer list, and where those stand that left it."""
+        if self.options.placement.domain != "none":
+            stood = {**self.unlisted, **{info.member: info.location for info in before}}
+            listed = {info.member for info in bookies}
+            seated = (member for member in self.in_flight.members if member not in listed)
+            self.unlisted = {member: stood[member] for member in seated if member in stood} or _NOWHERE
         known = {info.member: info.is_writable for info in before}
         for info in bookies:
             if info.is_writable and info.member.bookie_id in self.failures and not known.get(info.member):
@@ -85,7 +93,7 @@ class SeatCandidates:
         self, late: Sequence[Seating], usable: Sequence[BookieInfo], now_ns: int
     ) -> Proposal | None:
         """As `replace_failed`, for late seats. A bookie that fails often is not chosen (RP45)."""
-        bookies = [info for info in usable if not info.is_quarantined]
+        bookies = [info._replace(is_writable=False) if info.is_quarantined else info for info in usable]
         return self._propose(bookies, now_ns, late)
 
     def move(self, seatings: Sequence[Seating], usable: Sequence[BookieInfo], now_ns: int) -> Proposal | None:
@@ -100,7 +108,8 @@ class SeatCandidates:
         last: Sequence[str] = (),
     ) -> Proposal | None:
         avoid = avoided.avoided(self.failures, now_ns)
-        return propose(self.in_flight, bookies, avoid, self.chance, self.options.placement, seatings, last)
+        placement = self.options.placement
+        return propose(self.in_flight, bookies, avoid, self.chance, placement, seatings, last, self.unlisted)
 
     def ask(self, bookies: Sequence[BookieInfo], now_ns: int, *, is_short: bool) -> list[Member]:
         """The bookies to ask now whether they are there, each at growing intervals: only one that answers comes last

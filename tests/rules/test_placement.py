@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -105,6 +106,42 @@ def test_adherence_is_judged_write_set_by_write_set() -> None:
     assert not is_adherent(seats, where, Quorum(4, 2, 2), RACKS)
     assert is_adherent(seats, where, Quorum(4, 3, 2), RACKS)
     assert is_adherent(seats, where, Quorum(4, 2, 2), ANYWHERE)
+
+
+def test_who_has_a_seat_and_is_not_listed_stands_nowhere_unless_it_is_known() -> None:
+    """RP40 (seed 70760253): it may stand in the very rack of all others."""
+    quorum, strict = Quorum(3, 3, 2), Placement(domain="rack", is_strict=True)
+    listed = bookies("z/3", "z/1", "z/1", "z/1")[3:]  # b4 in z/1; b2 and b3 are away for a moment.
+    seats = [None, member("b2"), member("b3")]
+
+    def filled(known: dict[Member, str]) -> list[str | None]:
+        found = fill_seats(seats, listed, ("b2", "b3"), quorum, strict, random.Random(1), known=known)
+        return [seat.bookie_id if seat else None for seat in found]
+
+    assert filled({}) == filled({member("b2"): "z/1"}) == [None, "b2", "b3"]
+    assert filled({member("b2"): "z/2"}) == ["b4", "b2", "b3"]
+
+
+@pytest.mark.parametrize("third", ["z/1", "z/2"])
+def test_a_writer_knows_where_those_stand_that_left_the_list(third: str) -> None:
+    """RP40 (seed 70760253): b2 and b3 go on in their seats, and their sessions ended; b1 failed, and b4 alone is there
+    to take its seat."""
+    strict = Placement(domain="rack", is_strict=True)
+    world, pen = World(4), Pen(1)
+    infos = bookies("z/3", "z/1", third, "z/1")
+    writer = world.writer(*world.create(), options=WriterOptions(placement=strict))
+    core: Any = writer.core
+    core.step(BookiesChanged(world.now_ns, infos))
+    core.step(BookiesChanged(world.now_ns, infos[3:]))
+    assert core.ensemble.candidates.unlisted == {info.member: info.location for info in infos[:3]}
+    world.down.add("b1")
+    world.add(writer, pen, b"one")
+    world.settle()
+    metadata, _ = world.catalog.metadata(pen.ledger_id)
+    seated = [each.bookie_id for each in metadata.fragments[-1].members]
+    assert seated == (["b1", "b2", "b3"] if third == "z/1" else ["b4", "b2", "b3"])
+    core.step(BookiesChanged(world.now_ns, infos[1:]))
+    assert core.ensemble.candidates.unlisted.keys() <= {infos[0].member}
 
 
 def test_a_local_bookie_always_takes_one_seat() -> None:
