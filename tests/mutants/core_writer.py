@@ -989,16 +989,48 @@ MUTANTS = (
         (_LATE + "a_writer_that_stood_still_itself_blames_nobody",),
     ),
     Mutant(
+        "who-is-not-listed-stands-apart",
+        "RP40",
+        "a bookie that has a seat and is not listed counts as standing in a rack of its own",
+        (
+            (
+                _PLACEMENT,
+                "            locations[member]\n"
+                "            for seat in write_set(entry_id, quorum)\n"
+                "            if (member := seats[seat]) is not None and member in locations\n",
+                '            locations.get(member, "")\n'
+                "            for seat in write_set(entry_id, quorum)\n"
+                "            if (member := seats[seat]) is not None\n",
+            ),
+        ),
+        (
+            "tests/rules/test_placement.py::test_who_has_a_seat_and_is_not_listed_stands_nowhere_unless_it_is_known",
+        ),
+    ),
+    Mutant(
+        "where-those-stand-that-left-is-forgotten",
+        "RP40",
+        "a writer that asks for racks strictly takes nobody while one of its bookies is not listed for a moment",
+        (
+            (
+                _CANDIDATES,
+                "{member: stood[member] for member in seated if member in stood} or _NOWHERE",
+                "_NOWHERE",
+            ),
+        ),
+        ("tests/rules/test_placement.py::test_a_writer_knows_where_those_stand_that_left_the_list",),
+    ),
+    Mutant(
         "late-is-failed",
         "P4.7",
         "who is late is given up where nobody can take its seat: entries stay with a copy less",
         (
             (
                 _CANDIDATES,
-                "        bookies = [info for info in usable if not info.is_quarantined]\n",
-                "        bookies = [info for info in usable if not info.is_quarantined]\n"
+                "        return self._propose(bookies, now_ns, late)\n",
                 "        for each in late:\n"
-                '            self.in_flight.fail(each.number, "late")\n',
+                '            self.in_flight.fail(each.number, "late")\n'
+                "        return self._propose(bookies, now_ns, late)\n",
             ),
         ),
         (_LATE + "nobody_is_replaced_where_nobody_can_take_the_seat",),
