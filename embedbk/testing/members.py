@@ -389,8 +389,15 @@ class Members:
             disk.fail(call, error=errno.EIO, stays=True)
 
     def mend_snapshots(self, name: str) -> None:
-        if self.exists(name):
-            self._directories[name].mend()
+        """Its disk is well again. A member that could not name another's snapshot, which its log counts on, has stopped
+        serving: whoever looks after it starts it again."""
+        if not self.exists(name):
+            return
+        self._directories[name].mend()
+        node = self._world.nodes.get(name)
+        if node is not None and node.failure is not None and name not in self._world.paused:
+            self._world.crash(name)
+            self.start(name)
 
     # Losses.
 

@@ -22,6 +22,7 @@ FOUND = {
 
 # The same with plans of all that there is to draw; such a plan means another run when something new can be drawn.
 FOUND_IN_FULL = {
+    70902837: "a member that could not name the snapshot which its log counts on was never started again",
     70760253: "a bookie that had a seat and was not listed counted as standing in a rack of its own",
     70667957: "a bookie that had its seat again while the writer idled was not told the LAC",
     70672574: "what was dropped of a ledger that came back counted as lost",
