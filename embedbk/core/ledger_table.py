@@ -59,9 +59,7 @@ class AnyLedgerRow(Protocol):
     is_fenced: int  # No more normal adds, ever.
     in_limbo: int  # Missing entries are unknown, not absent.
     is_dropped: int  # No data, and fenced for ever.
-    last_entry: (
-        int  # Highest entry id accepted since it was dropped, if it ever was; NO_ENTRY before the first.
-    )
+    last_entry: int  # Highest entry id accepted, since the last drop if there was one; NO_ENTRY: none.
     lac: int  # With lac_length a pair that never falls.
     lac_length: int
     last_token: int  # Journal token of the last record queued for the ledger; 0 since start: none.

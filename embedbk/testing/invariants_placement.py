@@ -52,9 +52,8 @@ class StrictPlacements:
                 return
             absent = {each.key for each in effect.when if each.revision == ABSENT}
             for put in effect.then:
-                is_named = (
-                    type(core) is Writer or put.key in absent
-                )  # Others only close those that are there.
+                # Others than the ledger's own writer only close those that are there.
+                is_named = type(core) is Writer or put.key in absent
                 if isinstance(put, Put) and put.key.startswith(LEDGERS_PREFIX) and is_named:
                     self._check(placement, decode_ledger_metadata(put.value))
 

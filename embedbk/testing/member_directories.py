@@ -37,6 +37,7 @@ class MemberDirectory:
     notes: MemoryNotes = field(default_factory=MemoryNotes)
     disk: MemoryDisk = field(default_factory=MemoryDisk)  # The disk of its snapshots.
     snapshots: list[Named] = field(default_factory=list)
+    fails: bool = False  # That disk refuses what snapshots need.
     starts: int = 0
 
     def form(self, name: str, configuration: Configuration, nonce: bytes) -> None:
@@ -104,6 +105,7 @@ class MemberDirectory:
 
     def mend(self) -> None:
         """Its disk has room for snapshots, and fails no call."""
+        self.fails = False
         self.disk.break_device(SNAPSHOT_DIRECTORY, 0)
         for call in SNAPSHOT_CALLS:
             self.disk.fail(call, nth=0)

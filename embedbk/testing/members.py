@@ -381,7 +381,8 @@ class Members:
 
     def fail_snapshots(self, name: str, chance: random.Random) -> None:
         """D8, D9: from now on its disk has no room for a snapshot, or fails a call of each."""
-        disk = self._directories[name].disk
+        directory = self._directories[name]
+        directory.fails, disk = True, directory.disk
         if chance.random() < 0.5:
             disk.break_device(SNAPSHOT_DIRECTORY, errno.EDQUOT)
         else:
@@ -389,9 +390,9 @@ class Members:
             disk.fail(call, error=errno.EIO, stays=True)
 
     def mend_snapshots(self, name: str) -> None:
-        """Its disk is well again. A member that could not name another's snapshot, which its log counts on, has stopped
-        serving: whoever looks after it starts it again."""
-        if not self.exists(name):
+        """A disk that failed is well again. A member that could not name another's snapshot, which its log counts on,
+        has stopped serving: whoever looks after it starts it again. One that stopped for another reason stays so."""
+        if not self.exists(name) or not self._directories[name].fails:
             return
         self._directories[name].mend()
         node = self._world.nodes.get(name)
